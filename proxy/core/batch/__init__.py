@@ -1,0 +1,1 @@
+"""Batches: what is split is remembered, and put back together."""

@@ -1,0 +1,1 @@
+"""Policies: from documents to decisions."""

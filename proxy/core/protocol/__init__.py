@@ -1,0 +1,1 @@
+"""The wire: reading and writing what clients and upstreams send."""

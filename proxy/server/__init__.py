@@ -1,0 +1,1 @@
+"""The aiohttp shell: two listeners, the data path, health and metrics."""

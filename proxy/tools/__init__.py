@@ -1,0 +1,1 @@
+"""Proxy tools: calls that Sidecall runs itself, one back end a module."""
