@@ -1,0 +1,249 @@
+"""The one door to prometheus-client: every metric and every label stands in the tables below.
+
+Labels are bounded: a tool is named only when the request or the configuration declares it, and only so many
+names are ever taken; what a model makes up is `other`. Each process has a registry of its own. Knows nothing
+of HTTP, beyond the content type of what it renders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+
+from proxy import __version__
+
+OTHER = "other"
+_LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+_SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
+
+COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "tool_calls": (
+        "Tool calls that models made, by what was decided.",
+        ("tool", "api", "owner", "decision", "policy", "rule", "mode"),
+    ),
+    "tool_results": ("Results of tool calls.", ("tool", "owner", "outcome")),
+    "batches": ("Batches of tool calls.", ("api", "kind")),
+    "rejoins": ("Split batches that came back.", ("api", "outcome")),
+    "continuations": ("Turns with hidden rounds, by how they ended.", ("api", "end")),
+    "approvals": ("Approvals, by how they ended.", ("tool", "outcome")),
+    "requests": ("Requests.", ("api", "stream", "status")),
+    "upstream_errors": ("Failures of the upstream.", ("kind",)),
+    "policy_errors": ("Rules that could not be evaluated.", ("policy", "rule")),
+    "policy_reloads": ("Loads of policies after the first.", ("outcome",)),
+    "state_unavailable": ("Requests that were refused since the store could not be used.", ()),
+    "store_evictions": ("Entries that the store dropped before their time.", ()),
+    "stray_results": ("Results that clients sent for calls that they were never given.", ("api",)),
+}
+GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "deferred_calls": ("Held calls without a result yet.", ()),
+    "held_call_age_seconds": ("Age of the oldest held call without a result.", ()),
+    "approvals_pending": ("Approvals that wait for a person.", ("tool",)),
+    "streams_active": ("Streams that run.", ()),
+    "store_up": ("Whether the store answers.", ()),
+    "mcp_up": ("Whether an MCP server answers.", ("server",)),
+    "build_info": ("The build that runs.", ("version",)),
+    "policy_info": ("Policies that are loaded.", ("policy", "mode")),
+}
+HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
+    "tool_call_duration_seconds": ("How long a tool call ran.", ("tool", "owner", "outcome"), _LONG),
+    "request_duration_seconds": ("Duration of requests.", ("api", "stream", "status"), _LONG),
+    "overhead_seconds": ("Time spent in the proxy itself.", ("api",), _SHORT),
+    "hold_seconds": ("How long the bytes of a call were held back for its decision.", ("api",), _SHORT + _LONG[-6:]),
+    "time_to_first_byte_seconds": ("Time to the first byte of the answer's body.", ("api",), _LONG),
+    "store_operation_duration_seconds": ("Duration of operations of the store.", ("operation",), _SHORT),
+}
+
+
+class ToolNames:
+    """Which tool names may be labels."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken: set[str] = set()
+
+    def label(self, name: str, *, declared: bool) -> str:
+        if name in self._taken:
+            return name
+        if not declared or not name or len(self._taken) >= self._most:
+            return OTHER
+        self._taken.add(name)
+        return name
+
+
+class HeldCalls:
+    """Held calls without a result, by batch. `clock` gives seconds, in the terms of the `since` that comes in."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._batches: dict[Hashable, tuple[int, float]] = {}
+
+    def hold(self, batch: Hashable, *, count: int, since: float) -> None:
+        self._batches[batch] = (count, since)
+
+    def release(self, batch: Hashable) -> None:
+        self._batches.pop(batch, None)
+
+    def count(self) -> float:
+        return sum(count for count, _ in self._batches.values())
+
+    def age(self) -> float:
+        oldest = min((since for _, since in self._batches.values()), default=None)
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+
+class Metrics:
+    """What the process counts. Each method is one event; its keywords are the labels."""
+
+    def __init__(self, *, max_tool_names: int, clock: Callable[[], float]) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self._names = ToolNames(max_tool_names)
+        self._held = HeldCalls(clock)
+        self._counters = {
+            name: Counter(f"sidecall_{name}", text, labels, registry=self.registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._gauges = {
+            name: Gauge(f"sidecall_{name}", text, labels, registry=self.registry)
+            for name, (text, labels) in GAUGES.items()
+        }
+        self._histograms = {
+            name: Histogram(f"sidecall_{name}", text, labels, buckets=buckets, registry=self.registry)
+            for name, (text, labels, buckets) in HISTOGRAMS.items()
+        }
+        self._children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
+        self._gauges["deferred_calls"].set_function(self._held.count)
+        self._gauges["held_call_age_seconds"].set_function(self._held.age)
+        self._gauges["build_info"].labels(__version__).set(1)
+        self._policies: set[tuple[str, str]] = set()
+
+    # Children are looked up in a dict of our own: `labels()` costs three times as much.
+
+    def _counter(self, name: str, *labels: str) -> Counter:
+        child = self._children.get((name, *labels))
+        if child is None:
+            parent = self._counters[name]
+            child = self._children[(name, *labels)] = parent.labels(*labels) if labels else parent
+        assert isinstance(child, Counter)
+        return child
+
+    def _histogram(self, name: str, *labels: str) -> Histogram:
+        child = self._children.get((name, *labels))
+        if child is None:
+            parent = self._histograms[name]
+            child = self._children[(name, *labels)] = parent.labels(*labels) if labels else parent
+        assert isinstance(child, Histogram)
+        return child
+
+    def tool_label(self, name: str, *, declared: bool) -> str:
+        """The label for a tool's name; `declared`: the request or the configuration declares it."""
+        return self._names.label(name, declared=declared)
+
+    # -- tool calls
+
+    def tool_call(
+        self, *, tool: str, declared: bool, api: str, owner: str, decision: str, policy: str, rule: str, mode: str
+    ) -> None:
+        label = self._names.label(tool, declared=declared)
+        self._counter("tool_calls", label, api, owner, decision, policy, rule, mode).inc()
+
+    def tool_result(self, *, tool: str, declared: bool = True, owner: str, outcome: str) -> None:
+        self._counter("tool_results", self._names.label(tool, declared=declared), owner, outcome).inc()
+
+    def tool_duration(self, seconds: float, *, tool: str, declared: bool = True, owner: str, outcome: str) -> None:
+        label = self._names.label(tool, declared=declared)
+        self._histogram("tool_call_duration_seconds", label, owner, outcome).observe(seconds)
+
+    def batch(self, *, api: str, kind: str) -> None:
+        self._counter("batches", api, kind).inc()
+
+    def held(self, batch: Hashable, *, count: int, since: float) -> None:
+        """A batch holds so many calls without a result."""
+        self._held.hold(batch, count=count, since=since)
+
+    def unheld(self, batch: Hashable) -> None:
+        self._held.release(batch)
+
+    def rejoin(self, *, api: str, outcome: str) -> None:
+        self._counter("rejoins", api, outcome).inc()
+
+    def continuation(self, *, api: str, end: str) -> None:
+        self._counter("continuations", api, end).inc()
+
+    def stray_result(self, *, api: str) -> None:
+        self._counter("stray_results", api).inc()
+
+    def hold(self, seconds: float, *, api: str) -> None:
+        self._histogram("hold_seconds", api).observe(seconds)
+
+    # -- approvals
+
+    def approval(self, *, tool: str, declared: bool = True, outcome: str) -> None:
+        self._counter("approvals", self._names.label(tool, declared=declared), outcome).inc()
+
+    def approvals_pending(self, count: int, *, tool: str, declared: bool = True) -> None:
+        self._gauges["approvals_pending"].labels(self._names.label(tool, declared=declared)).set(count)
+
+    # -- requests
+
+    def request(self, seconds: float, *, api: str, stream: bool, status: int) -> None:
+        labels = (api, "true" if stream else "false", str(status))
+        self._counter("requests", *labels).inc()
+        self._histogram("request_duration_seconds", *labels).observe(seconds)
+
+    def overhead(self, seconds: float, *, api: str) -> None:
+        self._histogram("overhead_seconds", api).observe(seconds)
+
+    def first_byte(self, seconds: float, *, api: str) -> None:
+        self._histogram("time_to_first_byte_seconds", api).observe(seconds)
+
+    @contextmanager
+    def stream_active(self) -> Iterator[None]:
+        with self._gauges["streams_active"].track_inprogress():
+            yield
+
+    def upstream_error(self, kind: str) -> None:
+        self._counter("upstream_errors", kind).inc()
+
+    # -- policies, store, tool servers
+
+    def policy_error(self, *, policy: str, rule: str) -> None:
+        self._counter("policy_errors", policy, rule).inc()
+
+    def policy_reload(self, outcome: str) -> None:
+        self._counter("policy_reloads", outcome).inc()
+
+    def policies(self, loaded: set[tuple[str, str]]) -> None:
+        """The names and modes of the policies that are loaded now."""
+        gauge = self._gauges["policy_info"]
+        for gone in self._policies - loaded:
+            gauge.remove(*gone)
+        for labels in loaded:
+            gauge.labels(*labels).set(1)
+        self._policies = set(loaded)
+
+    def state_unavailable(self) -> None:
+        self._counter("state_unavailable").inc()
+
+    def store_eviction(self, count: int = 1) -> None:
+        self._counter("store_evictions").inc(count)
+
+    def store_operation(self, seconds: float, *, operation: str) -> None:
+        self._histogram("store_operation_duration_seconds", operation).observe(seconds)
+
+    def store_up(self, up: bool) -> None:
+        self._gauges["store_up"].set(up)
+
+    def mcp_up(self, up: bool, *, server: str) -> None:
+        self._gauges["mcp_up"].labels(server).set(up)
+
+    # -- what a scraper gets
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The exposition and its content type, in OpenMetrics when that is asked for."""
+        if "application/openmetrics-text" in accept:
+            return openmetrics.generate_latest(self.registry), openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(self.registry), "text/plain; version=0.0.4; charset=utf-8"
