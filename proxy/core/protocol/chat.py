@@ -205,42 +205,45 @@ def _entry(index: int, message: dict[str, Any]) -> Entry:
     return Entry(index, EntryKind.USER if role == "user" else EntryKind.OTHER, text)
 
 
-def calls_of(message: dict[str, Any], text_of: Callable[[jsontext.Path], str] | None = None) -> Iterator[ToolCall]:
+TextOf = Callable[[jsontext.Path], str]
+"""Gives the JSON text of a value by path: for arguments that came as an object, whose numbers keep their spelling."""
+
+
+def _below(text_of: TextOf | None, *steps: str | int) -> TextOf | None:
+    return None if text_of is None else lambda path: text_of((*steps, *path))
+
+
+def calls_of(message: dict[str, Any], text_of: TextOf | None = None) -> Iterator[ToolCall]:
     """The calls of an assistant's message: its `tool_calls`, and a `function_call` that mirrors none of them."""
     seen: list[ToolCall] = []
     for position, entry in enumerate(message.get("tool_calls") or []):
-        seen.append(read_call(entry, lambda path, at=position: text_of(("tool_calls", at, *path)) if text_of else None))
+        seen.append(read_call(entry, _below(text_of, "tool_calls", position)))
     yield from seen
     legacy = message.get("function_call")
     if isinstance(legacy, dict):
-        text = (lambda path: text_of(("function_call", *path))) if text_of else None
-        call = _read_function(legacy, CallId(""), Kind.LEGACY, text=text)
+        call = _read_function(legacy, CallId(""), Kind.LEGACY, text_of=_below(text_of, "function_call"))
         if not any((call.name, call.text) == (c.name, c.text) for c in seen):
             yield call
 
 
-def read_call(entry: Any, text: Callable[[jsontext.Path], str | None] | None = None) -> ToolCall:
+def read_call(entry: Any, text_of: TextOf | None = None) -> ToolCall:
     """One entry of `tool_calls`. An entry that is no call at all is a call without a name."""
     if not isinstance(entry, dict):
         return ToolCall(CallId(""), "", "")
     call_id = CallId(entry_id(entry))
-    custom = entry.get("custom")
+    custom, function = entry.get("custom"), entry.get("function")
     if isinstance(custom, dict):
         return ToolCall(call_id, _text(custom.get("name")), _text(custom.get("input")), Kind.CUSTOM)
-    function = entry.get("function")
-    within = (lambda path: text(("function", *path))) if text else None
-    return _read_function(function if isinstance(function, dict) else {}, call_id, Kind.FUNCTION, text=within)
+    function = function if isinstance(function, dict) else {}
+    return _read_function(function, call_id, Kind.FUNCTION, text_of=_below(text_of, "function"))
 
 
-def _read_function(
-    function: dict[str, Any], call_id: CallId, kind: Kind, *, text: Callable[[jsontext.Path], str | None] | None
-) -> ToolCall:
-    arguments = function.get("arguments", "")
+def _read_function(function: dict[str, Any], call_id: CallId, kind: Kind, *, text_of: TextOf | None) -> ToolCall:
+    arguments, name = function.get("arguments", ""), _text(function.get("name"))
     if isinstance(arguments, str):
-        return ToolCall(call_id, _text(function.get("name")), arguments, kind)
-    written = text(("arguments",)) if text else None
-    shown = written if written is not None else jsontext.render_text(arguments)
-    return ToolCall(call_id, _text(function.get("name")), shown, kind, unwrapped=True)
+        return ToolCall(call_id, name, arguments, kind)
+    shown = text_of(("arguments",)) if text_of else jsontext.render_text(arguments)
+    return ToolCall(call_id, name, shown, kind, unwrapped=True)
 
 
 def _text(value: Any) -> str:

@@ -1,0 +1,148 @@
+"""What the ledger keeps, as values and as bytes.
+
+Every record carries the version of its form. A record is written once and never changed: what happens later
+to a held call (its run) is kept under a key of its own, see `ledger.py`. Texts of JSON are kept as texts, so that
+what goes back into a history is the same bytes each time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from proxy.core.calls import BatchId, CallId, Kind, Owner, ToolCall
+from proxy.core.jsontext import parse, render
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call of a batch. `raw` is it as the model made it (the JSON text of its entry on the wire).
+
+    `given_id` is the id that the client knows it by. `given` is its arguments text as its owner gets it where a
+    rule changed that, and `original` says that the upstream is to see the model's own all the same. `stage` says
+    when it is surfaced: 0 at once, 1 when the calls of stage 0 have results, and so on; None: it is held. A
+    held call has its `result`, or none yet: then a proxy tool is to be run for it.
+    """
+
+    call: ToolCall
+    raw: str
+    owner: Owner
+    given_id: str
+    given: str | None = None
+    original: bool = False
+    stage: int | None = None
+    result: str | None = None
+    blocked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """The result of a call of a hidden round. `failed`: it was blocked or went wrong."""
+
+    call: ToolCall
+    text: str
+    blocked: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """An assistant's message that the client never saw, and the results of all its calls."""
+
+    message: str
+    results: tuple[RoundResult, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """A batch that a client saw a part of. `message` is the assistant's message without its calls; `shown` is the
+    text that the client was given with it (that of hidden rounds included)."""
+
+    batch_id: BatchId
+    message: str
+    shown: str
+    calls: tuple[CallRecord, ...]
+    rounds: tuple[Round, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRecord:
+    """A turn that ended without surfaced calls after hidden rounds. `content` is the JSON text of its last round's
+    own content. `unclear`: two turns came under one digest, so neither is used."""
+
+    content: str
+    rounds: tuple[Round, ...]
+    unclear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRecord:
+    """How far the rounds behind an answer that no client has seen end have come. `head` is the JSON text of the
+    first answer's envelope, `usage` what its rounds used so far; `pending` is the round whose calls are run now."""
+
+    resume_id: str
+    head: str
+    usage: str
+    rounds: tuple[Round, ...]
+    pending: BatchRecord | None
+
+
+Record = TypeVar("Record", BatchRecord, TurnRecord, ResumeRecord)
+
+
+def render_record(record: BatchRecord | TurnRecord | ResumeRecord) -> bytes:
+    """A record to bytes."""
+    return render({"v": VERSION, "record": asdict(record)})
+
+
+class UnknownRecordError(ValueError):
+    """A record of a form that this release does not know, or no record at all."""
+
+
+def parse_record(data: bytes, kind: type[Record]) -> Record:
+    """Bytes to a record. Raises UnknownRecordError."""
+    try:
+        value = parse(data)
+        if value["v"] != VERSION:
+            raise UnknownRecordError(f"a record of form {value['v']}, known is {VERSION}")
+        return _READERS[kind](value["record"])  # type: ignore[no-any-return]  # the table is by kind
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnknownRecordError(f"no record: {error}") from error
+
+
+def _call(value: dict[str, Any]) -> ToolCall:
+    return ToolCall(
+        CallId(value["call_id"]), value["name"], value["text"], Kind(value["kind"]), unwrapped=value["unwrapped"]
+    )
+
+
+def _call_record(value: dict[str, Any]) -> CallRecord:
+    return CallRecord(**{**value, "call": _call(value["call"]), "owner": Owner(value["owner"])})
+
+
+def _round(value: dict[str, Any]) -> Round:
+    results = (RoundResult(**{**r, "call": _call(r["call"])}) for r in value["results"])
+    return Round(value["message"], tuple(results))
+
+
+def _rounds(value: dict[str, Any]) -> tuple[Round, ...]:
+    return tuple(map(_round, value["rounds"]))
+
+
+def _batch(value: dict[str, Any]) -> BatchRecord:
+    calls = tuple(map(_call_record, value["calls"]))
+    return BatchRecord(BatchId(value["batch_id"]), value["message"], value["shown"], calls, _rounds(value))
+
+
+def _turn(value: dict[str, Any]) -> TurnRecord:
+    return TurnRecord(value["content"], _rounds(value), value["unclear"])
+
+
+def _resume(value: dict[str, Any]) -> ResumeRecord:
+    pending = _batch(value["pending"]) if value["pending"] else None
+    return ResumeRecord(value["resume_id"], value["head"], value["usage"], _rounds(value), pending)
+
+
+_READERS: dict[Any, Any] = {BatchRecord: _batch, TurnRecord: _turn, ResumeRecord: _resume}

@@ -1,0 +1,263 @@
+"""Finding in a conversation what was split or hidden, and where it has to be put back.
+
+The input is a history as entries and what the ledger knows; the output is a list of pieces that stand in the
+place of the entries. Nothing here knows a wire: `protocol/` renders the pieces. Nothing is consumed: the same
+history gives the same pieces for as long as the ledger remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from proxy.core.batch.ledger import Run
+from proxy.core.batch.record import BatchRecord, CallRecord, Round, TurnRecord
+from proxy.core.calls import BatchId, ToolCall
+from proxy.core.history import Entry, EntryKind
+
+ABANDONED = "(not run: the conversation went on without it)"
+TRIMMED = "(trimmed)"
+
+
+class Progress(Enum):
+    """How far the client has come with a batch that its history shows."""
+
+    WAITING = auto()  # no surfaced call has a result: nothing is released
+    DUE = auto()  # every call that it was given has one, and others are to be surfaced now
+    WHOLE = auto()  # every surfaced call has one
+    PARTIAL = auto()  # some have none
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A batch that a history shows. `shown` are the client's own calls by ordinal (the ones it edited included),
+    `results` the entries of its results by ordinal, `entries` the assistant's entries that show its calls, `extra`
+    calls of those entries that belong to no batch, `dropped` entries of results that a client made up for held calls.
+    """
+
+    batch: BatchRecord
+    entries: tuple[int, ...]
+    shown: Mapping[int, ToolCall]
+    results: Mapping[int, int]
+    progress: Progress
+    due: tuple[int, ...] = ()
+    extra: tuple[tuple[int, int], ...] = ()
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def released(self) -> bool:
+        return self.progress in (Progress.WHOLE, Progress.PARTIAL)
+
+    def to_run(self) -> list[int]:
+        """Ordinals of held calls whose proxy tool has to have run before the batch is put back."""
+        return [i for i, c in enumerate(self.batch.calls) if c.stage is None and c.result is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a history shows of the ledger. `mismatches` counts calls under a batch's id with another name."""
+
+    anchors: tuple[Anchor, ...] = ()
+    turns: Mapping[int, TurnRecord] = field(default_factory=dict)
+    mismatches: int = 0
+
+
+def find(
+    entries: Sequence[Entry],
+    pointers: Mapping[str, BatchId],
+    *,
+    batches: Mapping[BatchId, BatchRecord],
+    turns: Mapping[int, TurnRecord],
+) -> Found:
+    """The batches and turns that a history shows. `pointers` map ids that a client was given to batches; `turns` are
+    turns by the index of the entry that ended them."""
+    shown: dict[BatchId, dict[int, tuple[int, ToolCall]]] = {}
+    mismatches = 0
+    extras: list[tuple[int, int]] = []
+    for entry in entries:
+        for position, call in enumerate(entry.calls):
+            record = batches.get(pointers.get(call.call_id, BatchId("")))
+            ordinal = _ordinal(record, call) if record else None
+            if record is None or ordinal is None:
+                extras.append((entry.index, position))
+                mismatches += record is not None
+                continue
+            shown.setdefault(record.batch_id, {})[ordinal] = (entry.index, call)
+    usable = {index: turn for index, turn in turns.items() if not turn.unclear}
+    anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items())
+    return Found(anchors, usable, mismatches)
+
+
+def _ordinal(record: BatchRecord, call: ToolCall) -> int | None:
+    for ordinal, known in enumerate(record.calls):
+        if known.given_id == call.call_id and known.stage is not None:
+            return ordinal if known.call.name == call.name else None
+    return None
+
+
+def _anchor(
+    batch: BatchRecord,
+    shown: Mapping[int, tuple[int, ToolCall]],
+    *,
+    entries: Sequence[Entry],
+    extras: Sequence[tuple[int, int]],
+) -> Anchor:
+    places = tuple(sorted({index for index, _ in shown.values()}))
+    by_id = {batch.calls[ordinal].given_id: ordinal for ordinal in shown}
+    held = {str(c.call.call_id) for c in batch.calls if c.stage is None} - {""} - by_id.keys()
+    results: dict[int, int] = {}
+    dropped: list[int] = []
+    for entry in entries[places[0] + 1 :]:
+        if entry.kind is not EntryKind.RESULT:
+            continue
+        if entry.call_id in by_id:
+            results.setdefault(by_id[entry.call_id], entry.index)
+        elif entry.call_id in held and _answers(entries, places, entry.index):
+            dropped.append(entry.index)
+    progress, due = _progress(batch, shown.keys(), results=results, entries=entries)
+    calls = {ordinal: call for ordinal, (_, call) in shown.items()}
+    extra = tuple(e for e in extras if e[0] in places)
+    return Anchor(batch, places, calls, results, progress, due, extra, tuple(dropped))
+
+
+def _answers(entries: Sequence[Entry], places: tuple[int, ...], index: int) -> bool:
+    """Whether a result stands behind one of the places with nothing of the assistant's between."""
+    for entry in reversed(entries[:index]):
+        if entry.kind in (EntryKind.CALLS, EntryKind.TEXT):
+            return entry.index in places
+    return False
+
+
+def _progress(
+    batch: BatchRecord, shown: Iterable[int], *, results: Mapping[int, int], entries: Sequence[Entry]
+) -> tuple[Progress, tuple[int, ...]]:
+    stage_of = {i: c.stage for i, c in enumerate(batch.calls) if c.stage is not None}
+    reached = max(stage_of[i] for i in shown)
+    expected = [i for i, stage in stage_of.items() if stage <= reached]
+    if not results:
+        return Progress.WAITING, ()
+    if any(i not in results for i in expected):
+        return Progress.PARTIAL, ()
+    due = tuple(i for i, stage in stage_of.items() if stage == reached + 1)
+    if due and not _went_on(entries, max(results.values())):
+        return Progress.DUE, due
+    return (Progress.PARTIAL if due else Progress.WHOLE), ()
+
+
+def _went_on(entries: Sequence[Entry], after: int) -> bool:
+    return any(e.kind in (EntryKind.CALLS, EntryKind.TEXT) for e in entries[after + 1 :])
+
+
+# ---------------------------------------------------------------- what stands in the place of the entries
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An entry as the client sent it."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutRound:
+    """A hidden round; `trimmed` are the results that became too old to be shown in full."""
+
+    round: Round
+    trimmed: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutBatch:
+    """A whole batch: its message with every call, and every result in the order of the calls: an entry of the client's,
+    or a text (None: there is none)."""
+
+    anchor: Anchor
+    results: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutText:
+    """The entry that ended a turn after hidden rounds, with its last round's own content."""
+
+    index: int
+    content: str
+
+
+Piece = Kept | PutRound | PutBatch | PutText
+
+
+def pieces(
+    entries: Sequence[Entry], found: Found, *, runs: Mapping[tuple[BatchId, int], Run], restore_bytes: int
+) -> list[Piece]:
+    """The history that the model is to see. `runs` has the finished run of every held call that needed one."""
+    gone: set[int] = set()
+    first: dict[int, Anchor] = {}
+    for anchor in found.anchors:
+        if anchor.released:
+            gone.update(anchor.entries, anchor.results.values(), anchor.dropped)
+            first[anchor.entries[0]] = anchor
+    out: list[Piece] = []
+    for entry in entries:
+        if entry.index in first:
+            anchor = first[entry.index]
+            out += [PutRound(r, (False,) * len(r.results)) for r in anchor.batch.rounds]
+            out.append(PutBatch(anchor, tuple(_results(anchor, runs))))
+        elif entry.index in found.turns:
+            turn = found.turns[entry.index]
+            out += [PutRound(r, (False,) * len(r.results)) for r in turn.rounds]
+            out.append(PutText(entry.index, turn.content))
+        elif entry.index not in gone:
+            out.append(Kept(entry.index))
+    return _trimmed(out, restore_bytes)
+
+
+def _results(anchor: Anchor, runs: Mapping[tuple[BatchId, int], Run]) -> list[int | str | None]:
+    """The result of each call. A deferred call that was never surfaced gets a word that it was not run."""
+    found: list[int | str | None] = []
+    for ordinal, call in enumerate(anchor.batch.calls):
+        if call.stage is None:
+            found.append(call.result if call.result is not None else runs[anchor.batch.batch_id, ordinal].text)
+        elif ordinal in anchor.results:
+            found.append(anchor.results[ordinal])
+        else:
+            found.append(None if _was_given(anchor, call) else ABANDONED)
+    return found
+
+
+def _was_given(anchor: Anchor, call: CallRecord) -> bool:
+    reached = max(anchor.batch.calls[i].stage or 0 for i in anchor.shown)
+    return call.stage is not None and call.stage <= reached
+
+
+def _trimmed(out: list[Piece], restore_bytes: int) -> list[Piece]:
+    """With the results of hidden rounds beyond a number of bytes trimmed, the oldest first."""
+    left = restore_bytes
+    for at in range(len(out) - 1, -1, -1):
+        piece = out[at]
+        if not isinstance(piece, PutRound):
+            continue
+        marks = []
+        for result in reversed(piece.round.results):
+            left -= len(result.text.encode("utf-8", "replace"))
+            marks.append(left < 0)
+        out[at] = PutRound(piece.round, tuple(reversed(marks)))
+    return out
+
+
+def denied_in_a_row(entries: Sequence[Entry], out: Sequence[Piece]) -> int:
+    """How many calls in a row were blocked last, since the last message of the user."""
+    count = 0
+    kinds = {e.index: e for e in entries}
+    for piece in out:
+        match piece:
+            case Kept(index) | PutText(index):
+                entry = kinds[index]
+                count = 0 if entry.kind is EntryKind.USER or entry.calls else count
+            case PutRound(hidden):
+                for result in hidden.results:
+                    count = count + 1 if result.blocked else 0
+            case PutBatch(anchor):
+                for call in anchor.batch.calls:
+                    count = count + 1 if call.blocked else 0
+    return count
