@@ -50,7 +50,7 @@ def connect(path: Path, busy_timeout: float, *, may_make_tables: bool) -> sqlite
     )
     try:
         deadline = time.monotonic() + busy_timeout
-        while not _has_tables(connection):
+        while not _look(connection):
             if not may_make_tables:
                 raise StoreError("The state database has no tables any more.")
             _try_to_make_tables(connection, deadline)
@@ -59,6 +59,16 @@ def connect(path: Path, busy_timeout: float, *, may_make_tables: bool) -> sqlite
         connection.close()
         raise
     return connection
+
+
+def _look(connection: sqlite3.Connection) -> bool:
+    """`_has_tables` in a transaction: version and tables are then those of one moment."""
+    connection.execute("BEGIN")
+    try:
+        return _has_tables(connection)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _has_tables(connection: sqlite3.Connection) -> bool:

@@ -266,12 +266,13 @@ class SqliteStore:
                     ).rowcount
                     for table in schema.TABLES
                 ]
-            if any(removed):
+            (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
+            if free_pages >= _SWEEP_PAGES:  # fewer will soon be used again
                 connection.execute(f"PRAGMA incremental_vacuum({_SWEEP_PAGES})").fetchall()
         except (sqlite3.Error, OSError, StoreError):
             self._disconnect()  # whoever needs the store next is told
             return
-        if max(removed) == _SWEEP_ROWS and not self._closed:
+        if (max(removed) == _SWEEP_ROWS or free_pages >= _SWEEP_PAGES) and not self._closed:
             self._worker.submit(self._sweep)
 
 
