@@ -268,7 +268,8 @@ class SqliteStore:
                 ]
             (free_pages,) = connection.execute("PRAGMA freelist_count").fetchone()
             if free_pages >= _SWEEP_PAGES:  # fewer will soon be used again
-                connection.execute(f"PRAGMA incremental_vacuum({_SWEEP_PAGES})").fetchall()
+                # `execute` would stop at the first page, since this statement gives rows without columns.
+                connection.executescript(f"PRAGMA incremental_vacuum({_SWEEP_PAGES})")
         except (sqlite3.Error, OSError, StoreError):
             self._disconnect()  # whoever needs the store next is told
             return
