@@ -40,7 +40,14 @@ from proxy.tools.spec import ToolSpec
 API_VERSION: Final = "sidecall.io/v1"
 DEFAULT_UPSTREAM = "https://api.openai.com/v1"
 
-Host = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\s/\[\]@]+$")]
+
+def _host(text: str) -> str:
+    if not re.fullmatch(r"[^\s/\[\]@\x00-\x1f]{1,255}", text):
+        raise expected("expected a host name or an address, such as 127.0.0.1")
+    return text
+
+
+Host = Annotated[str, AfterValidator(_host)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=0)]
 
@@ -201,12 +208,18 @@ def _name(text: str) -> str:
     return text
 
 
+def _sha256(text: str) -> str:
+    if not re.fullmatch(r"[0-9a-fA-F]{64}", text):
+        raise expected("expected a SHA-256 in hex: 64 digits")
+    return text
+
+
 class Client(Settings):
     """A caller, known by its bearer token or api-key."""
 
     name: Annotated[str, AfterValidator(_name)] = Field(description="The client's name, for rules, logs and state.")
     key: Secret | None = Field(default=None, description="The key that the client sends.")
-    key_sha256: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{64}$")] | None = Field(
+    key_sha256: Annotated[str, AfterValidator(_sha256)] | None = Field(
         default=None, repr=False, description="The SHA-256 of that key in hex, in place of the key."
     )
 
@@ -235,7 +248,7 @@ def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value if isinstance(value, tuple) else (value,)
 
 
-def _located_state(url: str, folder: Path) -> str:
+def located_state(url: str, folder: Path) -> str:
     """A state URL with its path as it is opened. Raises an error that does not show it: it may hold a password."""
     scheme, _, rest = url.partition(":")
     if url in ("memory:", "sqlite:"):
@@ -258,9 +271,9 @@ def _has_host(url: str) -> bool:
 def _state_url(url: str | Secret, info: ValidationInfo) -> str | Secret:
     folder = folder_of(info.context)
     if isinstance(url, Secret):
-        _located_state(url.read(), folder)
+        located_state(url.read(), folder)
         return url
-    return _located_state(url, folder)
+    return located_state(url, folder)
 
 
 class State(Settings):
@@ -285,7 +298,7 @@ class State(Settings):
 
     def address(self) -> str:
         """The URL of the store, as it is opened."""
-        return _located_state(self.url.read(), self._folder) if isinstance(self.url, Secret) else self.url
+        return located_state(self.url.read(), self._folder) if isinstance(self.url, Secret) else self.url
 
     def keys(self) -> tuple[bytes, ...]:
         """The encryption keys as they are now; the first one writes."""
