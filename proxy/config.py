@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, model_validator
 
+from proxy.core.policy.verdicts import DefaultAction
 from proxy.settings import (
     Duration,
     FilePath,
@@ -50,13 +51,6 @@ def _host(text: str) -> str:
 Host = Annotated[str, AfterValidator(_host)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Count = Annotated[int, Field(ge=0)]
-
-
-class DefaultAction(StrEnum):
-    """What a call gets that no rule decided."""
-
-    ALLOW = "allow"
-    BLOCK = "block"
 
 
 class Auth(StrEnum):

@@ -226,16 +226,20 @@ def _twice(section: str, names: Iterable[str | None]) -> Iterator[tuple[JsonPath
                 yield (section, index, "name"), f"the name '{name}' is here twice; expected names of their own"
 
 
-def _path_in(raw: Any, detail: ErrorDetails) -> JsonPath:
+def _path_in(source: Any, detail: ErrorDetails) -> JsonPath:
     """A location as a path in the file: pydantic also names branches of unions."""
     path: list[str | int] = []
     for step in detail["loc"]:
-        if (isinstance(raw, dict) and step in raw) or (
-            isinstance(raw, list) and isinstance(step, int) and step < len(raw)
-        ):
-            raw = raw[step]
+        if _has(source, step):
+            source = source[step]
             path.append(step)
     return tuple(path)
+
+
+def _has(value: Any, step: str | int) -> bool:
+    if isinstance(value, list):
+        return isinstance(step, int) and step < len(value)
+    return isinstance(value, dict) and step in value
 
 
 _EXPECTED = {
