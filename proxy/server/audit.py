@@ -7,8 +7,9 @@ A record that cannot be written is reported once and dropped: the log must not s
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +17,8 @@ from typing import Any
 
 from proxy.core.jsontext import Json, Object, render
 from proxy.server.logs import Log, timestamp
+
+_RECENT = 100
 
 
 class Shown(StrEnum):
@@ -70,9 +73,11 @@ class Audit:
         self._log = log
         self._failed = False
         self._file = None if path == "-" else _open(Path(path))
+        self.recent: deque[AuditRecord] = deque(maxlen=_RECENT)
 
     def record(self, record: AuditRecord) -> None:
-        """Write one record."""
+        """Write one record. Its arguments are not kept."""
+        self.recent.appendleft(replace(record, args={}))
         fields = self._fields(record)
         if self._file is None:
             self._log.line({"level": "audit", "message": "tool_call", **fields})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from proxy.errors import StoreError
@@ -65,8 +66,6 @@ class MeasuredStore:
     async def watch(self) -> None:
         """Ask the store once a second, until cancelled."""
         while True:
-            try:
+            with suppress(StoreError):  # store_up says so
                 await self.ping()
-            except StoreError:
-                pass  # store_up says so
             await asyncio.sleep(PING_SECONDS)

@@ -1,8 +1,8 @@
 """What a request's target is, whatever its spelling.
 
 A target is normalised for the decision only: percent-encoding, double and trailing slashes, dots, backslashes,
-path parameters and case must not make a governed path look like another one. What is forwarded is the target as the client
-spelled it. Pure: no configuration, no I/O.
+path parameters and case must not make a governed path look like another one. What is forwarded is the target
+as the client spelled it. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -60,11 +60,7 @@ def origin_form(target: str) -> str:
     """A request's target as path and query: an absolute one loses scheme and host, which decide nothing."""
     if found := _ABSOLUTE.match(target):
         target = target[found.end() :]
-    if target.startswith("?") or target in ("", "*"):
-        return "/" + target.removeprefix("*")
-    if not target.startswith("/"):
-        raise RequestError("the request's target must begin with a slash")
-    return target
+    return target if target.startswith("/") else "/" + target.removeprefix("*")
 
 
 def segments(target: str, *, resolve: bool = True) -> list[str]:

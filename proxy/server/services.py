@@ -6,22 +6,31 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from proxy.config import Config
 from proxy.core.calls import Tenant
+from proxy.core.policy.compile import PolicySet
+from proxy.core.policy.verdicts import DefaultAction
 from proxy.metrics import Metrics
 from proxy.server.audit import Audit
 from proxy.server.budget import BufferBudget
-from proxy.server.http import ClientSide, Upstream
+from proxy.server.callers import Callers
+from proxy.server.http import ClientSide, RequestHead, Upstream
 from proxy.server.logs import Log, RequestLog
+from proxy.server.measured import MeasuredStore
 from proxy.server.routing import Surface
 from proxy.server.tasks import TaskOwner
-from proxy.stores.base import Store
+from proxy.server.upstream import AioAnswer
+from proxy.tools.run import ToolSet
 
-PolicySet = Any
-ToolSet = Any
-Config = Any
+
+class AnyUpstream(Upstream, Protocol):
+    """The upstream with what passes unread: connections that switch protocols."""
+
+    def upgrade(self, head: RequestHead) -> AbstractAsyncContextManager[AioAnswer]: ...
 
 
 class Governor(Protocol):
@@ -36,7 +45,17 @@ class Loaded:
 
     policies: PolicySet
     tools: ToolSet
-    clients: Any
+    clients: Callers
+    default_action: DefaultAction
+
+    def policy_modes(self) -> list[tuple[str, str]]:
+        """The name and mode of each policy, in order."""
+        return [(policy.name, str(policy.mode)) for policy in self.policies.policies]
+
+    @property
+    def governs(self) -> bool:
+        """Whether anything could hold or change a call."""
+        return not self.policies.is_empty or bool(self.tools.specs) or self.default_action is DefaultAction.BLOCK
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +63,8 @@ class Services:
     """What lives as long as the process."""
 
     config: Config
-    upstream: Upstream
-    store: Store
+    upstream: AnyUpstream
+    store: MeasuredStore
     metrics: Metrics
     audit: Audit
     log: Log
@@ -57,7 +76,8 @@ class Services:
 @dataclass(frozen=True, slots=True)
 class ExchangeIn:
     """One request to govern. `client_name` is empty where callers are not listed; `tenant` may ask the store
-    (StoreError), so it is asked only where something depends on it."""
+    (StoreError), so it is asked only where something depends on it. What outlives the request keeps `loaded`
+    usable with `keep`."""
 
     client: ClientSide
     surface: Surface
@@ -66,3 +86,4 @@ class ExchangeIn:
     client_name: str
     tenant: Callable[[], Awaitable[Tenant]]
     log: RequestLog
+    keep: Callable[[], AbstractContextManager[Loaded]]

@@ -1,0 +1,206 @@
+"""Wiring and lifetimes: the services of the process, two listeners, signals, and an orderly end.
+
+`serve` is the whole life of a process; `run` is the same without signals and without taking over the log of
+other libraries, for tests. Knows nothing of what is governed, and how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+from proxy.config import Config
+from proxy.errors import ConfigError, Problem, StoreError
+from proxy.metrics import Metrics, without_creation_times
+from proxy.server.admin import AdminPlane
+from proxy.server.audit import Audit
+from proxy.server.budget import BufferBudget
+from proxy.server.governing import Governor
+from proxy.server.health import Health
+from proxy.server.listeners import Listener, listen
+from proxy.server.loading import Source, load
+from proxy.server.logs import Log, adopt_libraries
+from proxy.server.measured import MeasuredStore
+from proxy.server.proxying import DataPlane
+from proxy.server.services import Governor as Governs
+from proxy.server.services import Loaded, Services
+from proxy.server.snapshots import Snapshots
+from proxy.server.tasks import TaskOwner
+from proxy.server.upstream import AioUpstream
+from proxy.stores import open_store
+
+EXIT_OK = 0
+EXIT_FAILED = 1
+_CUT_SECONDS = 0.2
+"""How long a request that outlasted the drain has for its clean-up, once it is cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A process that serves."""
+
+    data: Listener
+    admin: Listener
+    health: Health
+    plane: DataPlane
+    snapshots: Snapshots
+    services: Services
+    watchers: TaskOwner
+
+
+def serve(config: Config, *, reread: Callable[[], Config]) -> int:
+    """Serve until a signal ends it; the exit status. Raises ConfigError when what is configured cannot be used."""
+    without_creation_times()
+    log = Log(level=config.log.level, clock=time.time)
+    loaded = load(config)
+    adopt_libraries(log)
+    return asyncio.run(_serve(config, loaded, reread, log=log))
+
+
+async def _serve(config: Config, loaded: Loaded, reread: Callable[[], Config], *, log: Log) -> int:
+    end = asyncio.Event()
+    cut = asyncio.Event()
+    again = asyncio.Event()
+    _on_signals(end, cut, again)
+    try:
+        async with run(config, loaded, reread, log=log) as running:
+            log.event("info", "serving", port=running.data.port, admin_port=running.admin.port)
+            running.watchers.start(_reload_on(again, running.snapshots), name="reload")
+            await end.wait()
+            log.event("info", "shutting down")
+            await _shut_down(config, running, cut)
+    except OSError as error:
+        log.event("error", "cannot listen", error=error.strerror or type(error).__name__)
+        return EXIT_FAILED
+    log.event("info", "ended")
+    return EXIT_OK
+
+
+def _on_signals(end: asyncio.Event, cut: asyncio.Event, again: asyncio.Event) -> None:
+    """SIGTERM and SIGINT end it in order, a second one at once; SIGHUP loads again."""
+
+    def stop() -> None:
+        if end.is_set():
+            cut.set()
+        end.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, again.set)
+
+
+async def _reload_on(again: asyncio.Event, snapshots: Snapshots) -> None:
+    while True:
+        await again.wait()
+        again.clear()
+        await snapshots.reload()
+
+
+async def _shut_down(config: Config, running: Running, cut: asyncio.Event) -> None:
+    """Not ready at once; connections for `delay` more; then what runs has until `drain`."""
+    running.health.draining = True
+    await _first(cut.wait(), asyncio.sleep(config.shutdown.delay))
+    running.data.stop()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + config.shutdown.drain
+    await _first(cut.wait(), running.plane.idle(), asyncio.sleep(config.shutdown.drain))
+    await running.services.tasks.drain(0 if cut.is_set() else max(0.0, until - loop.time()))
+
+
+async def _first(*works: object) -> None:
+    """Until one of them is done, whatever it gives or raises."""
+    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[call-overload]  # coroutines, all of them
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def run(
+    config: Config,
+    loaded: Loaded,
+    reread: Callable[[], Config],
+    *,
+    log: Log,
+    environ: Mapping[str, str] = os.environ,
+    build_governor: Callable[[Services], Governs] = Governor,
+) -> AsyncIterator[Running]:
+    """Everything open and listening; closed again when the context is left. Raises OSError, ConfigError."""
+    async with AsyncExitStack() as stack:
+        watchers = _task_owner(log)
+        services = await _open_services(config, stack, log=log, environ=environ)
+        source = Source(config, reread)
+        snapshots = Snapshots(
+            loaded,
+            load=source.load,
+            fingerprint=source.fingerprint,
+            metrics=services.metrics,
+            log=log,
+            tasks=services.tasks,
+        )
+        stack.push_async_callback(snapshots.close)
+        health = Health(services.store, needs_store=config.admin.ready_needs_store)
+        plane = DataPlane(services, build_governor(services), snapshots, health=health, timer=time.perf_counter)
+        admin = _admin_plane(config, services, snapshots, health)
+        stack.push_async_callback(services.tasks.drain, 0)
+        stack.push_async_callback(watchers.drain, 0)
+        admin_listener = await listen(admin.handle, config.admin.host, config.admin.port)
+        stack.push_async_callback(admin_listener.close, _CUT_SECONDS)
+        listening = config.listen
+        data_listener = await listen(
+            plane.handle, listening.host, listening.port, tls=listening.tls, reuse_port=listening.reuse_port
+        )
+        stack.push_async_callback(data_listener.close, _CUT_SECONDS)
+        watchers.start(snapshots.watch(), name="watch policies")
+        watchers.start(services.store.watch(), name="watch the store")
+        yield Running(data_listener, admin_listener, health, plane, snapshots, services, watchers)
+
+
+def _task_owner(log: Log) -> TaskOwner:
+    return TaskOwner(lambda name, error: log.event("error", "task failed", task=name, error=type(error).__name__))
+
+
+async def _open_services(config: Config, stack: AsyncExitStack, *, log: Log, environ: Mapping[str, str]) -> Services:
+    metrics = Metrics(max_tool_names=config.metrics.max_tool_names, clock=time.time)
+    try:
+        opened = await open_store(config.state.address(), keys=config.state.keys(), clock=time.time)
+    except StoreError as error:
+        raise ConfigError([Problem("state.url", 0, 0, error.message)]) from error
+    store = MeasuredStore(opened, metrics, timer=time.perf_counter)
+    stack.push_async_callback(store.close)
+    upstream = AioUpstream(config.upstream, on_error=metrics.upstream_error, environ=environ)
+    stack.push_async_callback(upstream.close)
+    audit = Audit(config.audit.path, shown=config.audit.arguments, clock=time.time, log=log)
+    stack.callback(audit.close)
+    return Services(
+        config=config,
+        upstream=upstream,
+        store=store,
+        metrics=metrics,
+        audit=audit,
+        log=log,
+        clock=time.time,
+        budget=BufferBudget(config.limits.buffered_bytes),
+        tasks=_task_owner(log),
+    )
+
+
+def _admin_plane(config: Config, services: Services, snapshots: Snapshots, health: Health) -> AdminPlane:
+    token = config.admin.token
+    return AdminPlane(
+        health=health,
+        metrics=services.metrics,
+        snapshots=snapshots,
+        audit=services.audit,
+        token=token.read if token is not None else None,
+        insecure=config.admin.insecure,
+    )
