@@ -68,8 +68,24 @@ def parse(data: bytes | str) -> Any:
     return orjson.loads(data)
 
 
+def parse_own(data: bytes) -> Any:
+    """A text that `render` wrote, back to a value. Raises ValueError."""
+    try:
+        return orjson.loads(data)
+    except ValueError:
+        return json.loads(data)
+
+
 def render(value: Any) -> bytes:
-    """A value to compact UTF-8 JSON. Spelled numbers are written as they came. Raises TypeError."""
+    """A value to compact UTF-8 JSON. Spelled numbers are written as they came, half surrogate pairs as escapes.
+    Raises TypeError for what is no JSON value."""
+    try:
+        return _render_strict(value)
+    except TypeError:
+        return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _render_strict(value: Any) -> bytes:
     return orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
 
 
@@ -114,7 +130,7 @@ def parse_exact(text: str) -> Reading:
         raise ValueError("nested too deep") from None
     if _SURROGATE_ESCAPE.search(text) or not text.isascii():
         try:
-            render(value)
+            _render_strict(value)
             text.encode()
         except (TypeError, UnicodeEncodeError):
             raise ValueError("it has half a surrogate pair") from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from proxy.core.jsontext import parse, render
+from proxy.core.jsontext import parse_own, render
 
 LEASE = 5.0
 """Seconds that a claim holds without being renewed."""
@@ -94,7 +94,7 @@ def render_run(run: Run) -> bytes:
 
 def parse_run(data: bytes) -> Run:
     """Bytes to a run. Raises ValueError."""
-    value = parse(data)
+    value = parse_own(data)
     if value.pop("v") != 1:
         raise ValueError("a run of an unknown form")
     return Run(**{**value, "state": RunState(value["state"])})

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 from proxy.core.calls import BatchId, CallId, Kind, Owner, ToolCall
-from proxy.core.jsontext import parse, render
+from proxy.core.jsontext import parse_own, render
 
 VERSION = 1
 
@@ -104,7 +104,7 @@ class UnknownRecordError(ValueError):
 def parse_record(data: bytes, kind: type[Record]) -> Record:
     """Bytes to a record. Raises UnknownRecordError."""
     try:
-        value = parse(data)
+        value = parse_own(data)
         if value["v"] != VERSION:
             raise UnknownRecordError(f"a record of form {value['v']}, known is {VERSION}")
         return _READERS[kind](value["record"])  # type: ignore[no-any-return]  # the table is by kind

@@ -8,9 +8,9 @@ calls go ahead asks that it hold under all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from proxy.core.jsontext import Json, Object
 from proxy.core.policy.failures import Unjudgeable
@@ -20,6 +20,8 @@ from proxy.core.policy.patterns import Glob, Pattern
 from proxy.core.policy.values import ABSENT, Found, Steps, is_number, look_up, same
 
 PRIVATE = "private"
+
+_T = TypeVar("_T")
 
 Check = Callable[[Any, bool], bool]
 """Whether a condition holds for a value that is there and not null; the flag asks for all readings."""
@@ -37,26 +39,31 @@ class Condition:
 
     path: Steps
     present: bool | None
-    types: frozenset[str]
+    type: str | None
     checks: tuple[_One, ...]
 
     def holds(self, arguments: Object, *, for_all_readings: bool) -> bool:
         value = look_up(arguments, self.path)
         if self.present is not None and self.present is (value is ABSENT):
             return False
-        if self.types and not _has_type(value, self.types):
+        if self.type is not None and (value is ABSENT or not TYPES[self.type](value)):
             return False
         if value is ABSENT or value is None:
             return all(one.holds_for_nothing for one in self.checks)
-        return all_hold([(lambda one=one: one.check(value, for_all_readings)) for one in self.checks])
+        return _all_hold(self.checks, lambda one: one.check(value, for_all_readings))
 
 
-def all_hold(questions: list[Callable[[], bool]]) -> bool:
+def conditions_hold(conditions: Iterable[Condition], arguments: Object, *, for_all_readings: bool) -> bool:
+    """Whether all hold. Raises Unjudgeable."""
+    return _all_hold(conditions, lambda one: one.holds(arguments, for_all_readings=for_all_readings))
+
+
+def _all_hold(questions: Iterable[_T], holds: Callable[[_T], bool]) -> bool:
     """False when any is false, whatever else could not be judged; otherwise what could not be judged is raised."""
     failure: Unjudgeable | None = None
     for question in questions:
         try:
-            if not question():
+            if not holds(question):
                 return False
         except Unjudgeable as error:
             failure = error
@@ -73,7 +80,7 @@ def compile_condition(path: str, given: Mapping[str, Any]) -> Condition:
     if not given:
         raise ValueError("expected at least one condition")
     checks = [_One(_CHECKS[key](value), key in _NEGATIVE) for key, value in given.items() if key in _CHECKS]
-    return Condition(steps, given.get("present"), frozenset(given.get("type", ())), tuple(checks))
+    return Condition(steps, given.get("present"), given.get("type"), tuple(checks))
 
 
 _NEGATIVE = frozenset({"notIn", "notGlob", "notInside", "notHost"})
@@ -87,10 +94,6 @@ TYPES: dict[str, Callable[[Found], bool]] = {
     "object": lambda v: isinstance(v, dict),
     "null": lambda v: v is None,
 }
-
-
-def _has_type(value: Found, types: frozenset[str]) -> bool:
-    return value is not ABSENT and any(TYPES[name](value) for name in types)
 
 
 def _text(value: Any) -> str:

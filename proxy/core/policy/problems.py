@@ -145,7 +145,9 @@ def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> Iterator[str]:
     found: type[BaseModel] | None = model
     for step in loc:
         if found is not None and isinstance(step, str):
-            found = next((_model_in(f.annotation) for n, f in found.model_fields.items() if step in (n, f.alias)), found)
+            found = next(
+                (_model_in(f.annotation) for n, f in found.model_fields.items() if step in (n, f.alias)), found
+            )
     for name, field in (found.model_fields if found is not None else {}).items():
         yield field.alias or name
 

@@ -286,10 +286,7 @@ def essence(message: dict[str, Any]) -> bytes:
         content = content[0]["text"]
     calls = [[c.call_id, c.name, meaning(c.text)] for c in calls_of(message)]
     parts = [message.get("role"), content, calls, message.get("tool_call_id")]
-    try:
-        return jsontext.render(parts) + b"\n"
-    except TypeError:  # half a surrogate pair
-        return repr(parts).encode("ascii", "backslashreplace") + b"\n"
+    return jsontext.render(parts) + b"\n"
 
 
 def meaning(text: str) -> Any:

@@ -1,0 +1,149 @@
+"""Judging the calls of one request: whose they are, what may be decided when, and how a decided batch is sorted.
+
+Both wires, and both ways to answer (in one piece, and as a stream), come here for every decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Protocol
+
+from proxy.core.batch.split import Standing, stages
+from proxy.core.calls import PARALLEL_WRAPPER, Batch, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.policy.verdicts import Consult, Lane, Needs, ResultVerdict, RuleName, Subject, Then, Verdict
+
+
+class Chain(Protocol):
+    """The rules that are in force for one request; see `policy/decide.py`."""
+
+    could_hold: bool
+    ends_turns: bool
+    has_result_rules: bool
+
+    def hidden_by(self, name: str) -> RuleName | None: ...
+    def needs(self, name: str, owner: Owner) -> Needs: ...
+    def judge(self, subject: Subject) -> Generator[Consult, bool, Verdict]: ...
+    def recheck(self, subject: Subject) -> Verdict: ...
+    def lanes(self, subject: Subject) -> tuple[Lane, ...]: ...
+    def judge_result(self, subject: Subject, *, result: str, is_error: bool) -> ResultVerdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A decided call. `raw` is it as it stands in its message; `runs` says that a proxy tool has to answer it."""
+
+    call: ToolCall
+    raw: str
+    owner: Owner
+    verdict: Verdict
+    lanes: tuple[Lane, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        return self.owner is Owner.PROXY and not self.verdict.held
+
+    @property
+    def held(self) -> bool:
+        return self.verdict.held or self.runs
+
+    @property
+    def text(self) -> str:
+        """The arguments that the call's owner gets."""
+        return self.call.text if self.verdict.text is None else self.verdict.text
+
+
+class Judge:
+    """The rules and owners of one request."""
+
+    def __init__(self, chain: Chain, facts: RequestFacts, tools: Collection[str]) -> None:
+        self.chain = chain
+        self.facts = facts
+        self._tools = tools
+
+    @property
+    def could_hold(self) -> bool:
+        """Whether any call of this request could be held, changed or put off."""
+        return self.chain.could_hold or bool(self._tools)
+
+    def owner(self, name: str) -> Owner:
+        """A proxy tool's calls are the proxy's, unless the request declares a tool of that name."""
+        if name in self.facts.declared:
+            return Owner.CLIENT
+        plain = run_name(name)
+        return Owner.PROXY if plain in self._tools and plain not in self.facts.declared else Owner.CLIENT
+
+    def needs(self, name: str) -> Needs:
+        return Needs.BATCH if run_name(name) == PARALLEL_WRAPPER else self.chain.needs(name, self.owner(name))
+
+    def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, bool, Judged]:
+        """Decide a call. Yields what has to be asked of the world and is sent the answer."""
+        subject = Subject(call, self.owner(call.name), batch)
+        verdict = yield from self.chain.judge(subject)
+        return Judged(call, raw, subject.owner, verdict, self.chain.lanes(subject))
+
+
+class End(Enum):
+    """How the turn of one choice ends, or goes on."""
+
+    PASS = auto()  # every call, if any, is surfaced now
+    SPLIT = auto()  # some are surfaced, others held or put off
+    CONTINUE = auto()  # every call is held: the upstream is asked again
+    STOP = auto()  # a rule ends the turn: its message is the text
+    FAIL = auto()  # a rule fails the request
+    CUT = auto()  # the upstream cut the turn short: nothing runs, nothing is continued
+    CLOSED = auto()  # calls came although the last call of the turn allowed none: they are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """`stages` says for each call when it is surfaced (None: it is not)."""
+
+    end: End
+    stages: tuple[int | None, ...]
+    message: str = ""
+
+
+def conclude(batch: Sequence[Judged], *, cut: bool, closing: bool, denied: int, stop_after: int) -> Conclusion:
+    """Sort a decided batch. `denied` calls in a row were blocked before it came; `closing`: no calls were allowed."""
+    nothing = (None,) * len(batch)
+    if cut:
+        return Conclusion(End.CUT, tuple(None if j.held else 0 for j in batch))
+    if closing and batch:
+        return Conclusion(End.CLOSED, nothing)
+    for then, end in ((Then.FAIL, End.FAIL), (Then.STOP, End.STOP)):
+        for judged in batch:
+            if judged.verdict.held and judged.verdict.then is then:
+                return Conclusion(end, nothing, judged.verdict.message)
+    blocked = next((j for j in batch if is_blocked(j)), None)
+    if blocked and denied >= stop_after:
+        return Conclusion(End.STOP, nothing, blocked.verdict.message)
+    found = tuple(stages([_standing(j) for j in batch]))
+    if all(stage == 0 for stage in found):
+        return Conclusion(End.PASS, found)
+    return Conclusion(End.CONTINUE if all(stage is None for stage in found) else End.SPLIT, found)
+
+
+def is_blocked(judged: Judged) -> bool:
+    """Whether a rule refused the call (an answer of a rule is no refusal)."""
+    return judged.verdict.decision in ("blocked", "denied", "pending")
+
+
+def _standing(judged: Judged) -> Standing:
+    lanes = tuple((lane.policy, lane.max_parallel) for lane in judged.lanes)
+    return Standing(judged.held, judged.verdict.deferred, lanes)
+
+
+def batch_kind(batch: Sequence[Judged]) -> str:
+    """The label of a batch: single, parallel, mixed or held."""
+    held = sum(j.held for j in batch)
+    if held == len(batch):
+        return "held"
+    if held:
+        return "mixed"
+    return "single" if len(batch) == 1 else "parallel"
+
+
+Ids = Callable[[], str]
+"""Gives a fresh id for a call."""
