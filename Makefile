@@ -1,0 +1,45 @@
+# make run    the proxy in front of SIDECALL_UPSTREAM, or of a scripted upstream that needs no key
+# make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
+# All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+LOCKED := $(INSTALL) --require-hashes --only-binary :all:
+UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-emit-build-options \
+	--custom-compile-command "make lock"
+
+.PHONY: run test lint lock clean
+
+run: .venv/installed
+	@scripts/run
+
+test: .venv/installed-dev
+	$(BIN)/pytest
+
+lint: .venv/installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest tests/test_layout.py
+
+.venv/installed: requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "Python 3.11 or later is needed")'
+	$(PYTHON) -m venv .venv
+	$(LOCKED) -r requirements-build.lock -r requirements.lock
+	$(INSTALL) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv/installed-dev: .venv/installed requirements-dev.lock
+	$(LOCKED) -r requirements-dev.lock
+	@touch $@
+
+lock: .venv/installed
+	$(INSTALL) uv
+	echo 'setuptools>=77' | $(UV) --upgrade - -o requirements-build.lock
+	$(UV) --upgrade pyproject.toml -o requirements.lock
+	$(UV) --upgrade --extra test --extra lint -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
