@@ -137,46 +137,35 @@ async def run(
     """Everything open and listening; closed again when the context is left. Raises OSError, ConfigError."""
     async with AsyncExitStack() as stack:
         watchers = _task_owner(log)
-        services = await _open_services(config, stack, log=log, environ=environ)
+        metrics = Metrics(max_tool_names=config.metrics.max_tool_names, clock=time.time)
+        store = await _open_store(config, metrics)
+        stack.push_async_callback(store.close)
+        services = _open_services(config, store, metrics, stack=stack, log=log, environ=environ)
         source = Source(config, reread)
         snapshots = Snapshots(
-            loaded,
-            load=source.load,
-            fingerprint=source.fingerprint,
-            metrics=services.metrics,
-            log=log,
-            tasks=services.tasks,
+            loaded, load=source.load, fingerprint=source.fingerprint, metrics=metrics, log=log, tasks=services.tasks
         )
         stack.push_async_callback(snapshots.close)
-        health = Health(services.store, needs_store=config.admin.ready_needs_store)
-        plane = DataPlane(services, build_governor(services), snapshots, health=health, timer=time.perf_counter)
-        admin = _admin_plane(config, services, snapshots, health)
         stack.push_async_callback(services.tasks.drain, 0)
         stack.push_async_callback(watchers.drain, 0)
-        admin_listener = await listen(admin.handle, config.admin.host, config.admin.port)
-        stack.push_async_callback(admin_listener.close, _CUT_SECONDS)
-        listening = config.listen
-        data_listener = await listen(
-            plane.handle, listening.host, listening.port, tls=listening.tls, reuse_port=listening.reuse_port
-        )
-        stack.push_async_callback(data_listener.close, _CUT_SECONDS)
+        health = Health(store, needs_store=config.admin.ready_needs_store)
+        plane = DataPlane(services, build_governor(services), snapshots, health=health, timer=time.perf_counter)
+        admin = _admin_plane(config, services, snapshots, health)
+        data_listener, admin_listener = await _listen(config, plane, admin, stack=stack)
         watchers.start(snapshots.watch(), name="watch policies")
-        watchers.start(services.store.watch(), name="watch the store")
+        watchers.start(store.watch(), name="watch the store")
         yield Running(data_listener, admin_listener, health, plane, snapshots, services, watchers)
 
 
-def _task_owner(log: Log) -> TaskOwner:
-    return TaskOwner(lambda name, error: log.event("error", "task failed", task=name, error=type(error).__name__))
-
-
-async def _open_services(config: Config, stack: AsyncExitStack, *, log: Log, environ: Mapping[str, str]) -> Services:
-    metrics = Metrics(max_tool_names=config.metrics.max_tool_names, clock=time.time)
-    try:
-        opened = await open_store(config.state.address(), keys=config.state.keys(), clock=time.time)
-    except StoreError as error:
-        raise ConfigError([Problem("state.url", 0, 0, error.message)]) from error
-    store = MeasuredStore(opened, metrics, timer=time.perf_counter)
-    stack.push_async_callback(store.close)
+def _open_services(
+    config: Config,
+    store: MeasuredStore,
+    metrics: Metrics,
+    *,
+    stack: AsyncExitStack,
+    log: Log,
+    environ: Mapping[str, str],
+) -> Services:
     upstream = AioUpstream(config.upstream, on_error=metrics.upstream_error, environ=environ)
     stack.push_async_callback(upstream.close)
     audit = Audit(config.audit.path, shown=config.audit.arguments, clock=time.time, log=log)
@@ -192,6 +181,32 @@ async def _open_services(config: Config, stack: AsyncExitStack, *, log: Log, env
         budget=BufferBudget(config.limits.buffered_bytes),
         tasks=_task_owner(log),
     )
+
+
+async def _listen(
+    config: Config, plane: DataPlane, admin: AdminPlane, *, stack: AsyncExitStack
+) -> tuple[Listener, Listener]:
+    """The clients' port is opened last: by then everything that they need is there."""
+    admin_listener = await listen(admin.handle, config.admin.host, config.admin.port)
+    stack.push_async_callback(admin_listener.close, _CUT_SECONDS)
+    listening = config.listen
+    data_listener = await listen(
+        plane.handle, listening.host, listening.port, tls=listening.tls, reuse_port=listening.reuse_port
+    )
+    stack.push_async_callback(data_listener.close, _CUT_SECONDS)
+    return data_listener, admin_listener
+
+
+def _task_owner(log: Log) -> TaskOwner:
+    return TaskOwner(lambda name, error: log.event("error", "task failed", task=name, error=type(error).__name__))
+
+
+async def _open_store(config: Config, metrics: Metrics) -> MeasuredStore:
+    try:
+        store = await open_store(config.state.address(), keys=config.state.keys(), clock=time.time)
+    except StoreError as error:
+        raise ConfigError([Problem("state.url", 0, 0, error.message)]) from error
+    return MeasuredStore(store, metrics, timer=time.perf_counter)
 
 
 def _admin_plane(config: Config, services: Services, snapshots: Snapshots, health: Health) -> AdminPlane:

@@ -16,6 +16,7 @@ from proxy.errors import RequestError, UpstreamError
 READABLE = ("gzip", "x-gzip", "deflate", "zstd")
 _WINDOW = 8 << 20  # RFC 9659: what a reader of zstd on the web must take, and may refuse to exceed
 _SLICE = 64 << 10
+_GZIP = zlib.MAX_WBITS | 16
 
 
 class Unpacked(Exception):  # noqa: N818  the name says what happened
@@ -40,19 +41,28 @@ class _Zlib:
     """gzip (all members) and deflate (with or without its zlib head, as servers differ)."""
 
     def __init__(self, *, deflate: bool) -> None:
-        self._bits = zlib.MAX_WBITS if deflate else zlib.MAX_WBITS | 16
         self._deflate = deflate
-        self._at_start = True
-        self._inner = zlib.decompressobj(self._bits)
+        self._head = b""
+        self._begun = False
+        self._inner = None if deflate else zlib.decompressobj(_GZIP)
 
     def feed(self, data: bytes, *, most: int) -> bytes:
         found: list[bytes] = []
+        self._begun = self._begun or bool(data)
+        if self._inner is None:
+            self._head += data
+            if len(self._head) < 2:
+                return b""
+            self._inner, data = zlib.decompressobj(_deflate_bits(self._head)), self._head
         while data:
             if self._inner.eof:
                 if self._deflate or not data.strip(b"\0"):
                     break  # padding behind the end
-                self._inner = zlib.decompressobj(self._bits)
-            piece = self._step(data, most + 1)
+                self._inner = zlib.decompressobj(_GZIP)
+            try:
+                piece = self._inner.decompress(data, most + 1)
+            except zlib.error:
+                raise Unpacked(too_large=False) from None
             most -= len(piece)
             if most < 0 or self._inner.unconsumed_tail:
                 raise Unpacked(too_large=True)
@@ -60,21 +70,15 @@ class _Zlib:
             data = self._inner.unused_data
         return b"".join(found)
 
-    def _step(self, data: bytes, most: int) -> bytes:
-        try:
-            piece = self._inner.decompress(data, most)
-        except zlib.error:
-            if not (self._deflate and self._at_start):
-                raise Unpacked(too_large=False) from None
-            self._inner = zlib.decompressobj(-zlib.MAX_WBITS)
-            self._at_start = False
-            return self._step(data, most)
-        self._at_start = False
-        return piece
-
     def finish(self) -> None:
-        if not self._at_start and not self._inner.eof:
+        if self._begun and (self._inner is None or not self._inner.eof):
             raise Unpacked(too_large=False)
+
+
+def _deflate_bits(head: bytes) -> int:
+    """Whether there is a zlib head (RFC 1950) before the deflate data, as zlib takes it."""
+    has_head = head[0] & 15 == 8 and head[0] >> 4 <= 7 and (head[0] * 256 + head[1]) % 31 == 0
+    return zlib.MAX_WBITS if has_head else -zlib.MAX_WBITS
 
 
 class _Sink:

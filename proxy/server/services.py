@@ -20,10 +20,10 @@ from proxy.server.budget import BufferBudget
 from proxy.server.callers import Callers
 from proxy.server.http import ClientSide, RequestHead, Upstream
 from proxy.server.logs import Log, RequestLog
-from proxy.server.measured import MeasuredStore
 from proxy.server.routing import Surface
 from proxy.server.tasks import TaskOwner
 from proxy.server.upstream import AioAnswer
+from proxy.stores.base import Store
 from proxy.tools.run import ToolSet
 
 
@@ -64,7 +64,7 @@ class Services:
 
     config: Config
     upstream: AnyUpstream
-    store: MeasuredStore
+    store: Store
     metrics: Metrics
     audit: Audit
     log: Log

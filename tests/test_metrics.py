@@ -1,0 +1,147 @@
+"""Metrics: names, labels, gauges that look at a clock, and the two formats."""
+
+from __future__ import annotations
+
+from proxy.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def made(most: int = 200) -> tuple[Metrics, Clock]:
+    clock = Clock()
+    return Metrics(max_tool_names=most, clock=clock), clock
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    found = metrics.registry.get_sample_value(f"sidecall_{name}", labels)
+    return 0.0 if found is None else found
+
+
+def count(metrics: Metrics, tool: str, *, declared: bool = True) -> None:
+    metrics.tool_call(
+        tool=tool,
+        declared=declared,
+        api="chat",
+        owner="client",
+        decision="allowed",
+        policy="",
+        rule="",
+        mode="enforce",
+    )
+
+
+def tools(metrics: Metrics) -> dict[str, float]:
+    return {
+        sample.labels["tool"]: sample.value
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "sidecall_tool_calls_total"
+    }
+
+
+def test_a_declared_name_is_a_label_and_another_is_other() -> None:
+    """A name that nobody declared is counted as other."""
+    metrics, _ = made()
+    count(metrics, "search")
+    count(metrics, "made_up", declared=False)
+    count(metrics, "", declared=True)
+    assert tools(metrics) == {"search": 1, "other": 2}
+
+
+def test_names_beyond_the_maximum_are_other() -> None:
+    """Names past the maximum are other, and those that were taken stay."""
+    metrics, _ = made(2)
+    for name in ("one", "two", "three", "one"):
+        count(metrics, name)
+    count(metrics, "two", declared=False)
+    assert tools(metrics) == {"one": 2, "two": 2, "other": 1}
+
+
+def test_held_calls_are_counted_and_have_an_age() -> None:
+    """The gauges of held calls follow the batches and the clock."""
+    metrics, clock = made()
+    metrics.held("a", count=2, since=90)
+    metrics.held("b", count=1, since=95)
+    clock.now = 110
+    assert (value(metrics, "deferred_calls"), value(metrics, "held_call_age_seconds")) == (3, 20)
+    metrics.unheld("a")
+    metrics.unheld("unknown")
+    assert (value(metrics, "deferred_calls"), value(metrics, "held_call_age_seconds")) == (1, 15)
+    metrics.unheld("b")
+    assert (value(metrics, "deferred_calls"), value(metrics, "held_call_age_seconds")) == (0, 0)
+
+
+def test_every_event_shows_in_the_exposition() -> None:
+    """Each method changes the sample that the contract names."""
+    metrics, _ = made()
+    metrics.tool_result(tool="t", owner="proxy", outcome="ok")
+    metrics.tool_duration(0.5, tool="t", owner="proxy", outcome="ok")
+    metrics.batch(api="chat", kind="mixed")
+    metrics.rejoin(api="chat", outcome="rejoined")
+    metrics.continuation(api="chat", end="text")
+    metrics.stray_result(api="chat")
+    metrics.hold(0.1, api="chat")
+    metrics.approval(tool="t", outcome="approved")
+    metrics.approvals_pending(2, tool="t")
+    metrics.request(0.2, api="chat", stream=True, status=200)
+    metrics.overhead(0.001, api="chat")
+    metrics.first_byte(0.1, api="chat")
+    metrics.upstream_error("connect")
+    metrics.policy_error(policy="p", rule="r")
+    metrics.policy_reload("ok")
+    metrics.state_unavailable()
+    metrics.store_eviction(3)
+    metrics.store_operation(0.001, operation="load")
+    metrics.mcp_up(True, server="docs")
+    assert value(metrics, "tool_results_total", tool="t", owner="proxy", outcome="ok") == 1
+    assert value(metrics, "tool_call_duration_seconds_count", tool="t", owner="proxy", outcome="ok") == 1
+    assert value(metrics, "requests_total", api="chat", stream="true", status="200") == 1
+    assert value(metrics, "approvals_pending", tool="t") == 2
+    assert value(metrics, "store_evictions_total") == 3
+    assert value(metrics, "state_unavailable_total") == 1
+    assert value(metrics, "mcp_up", server="docs") == 1
+    text = metrics.render("")[0].decode()
+    for name in ("batches_total", "rejoins_total", "continuations_total", "hold_seconds_count", "policy_errors_total"):
+        assert f"sidecall_{name}" in text
+
+
+def test_running_streams_are_gauged() -> None:
+    """A stream counts while its context is open."""
+    metrics, _ = made()
+    with metrics.stream_active():
+        assert value(metrics, "streams_active") == 1
+    assert value(metrics, "streams_active") == 0
+
+
+def test_policies_that_are_gone_leave_the_exposition() -> None:
+    """policy_info has a sample for each loaded policy and no other."""
+    metrics, _ = made()
+    metrics.policies({("a", "enforce"), ("b", "shadow")})
+    metrics.policies({("b", "shadow")})
+    text = metrics.render("")[0].decode()
+    assert 'policy="a"' not in text
+    assert 'policy="b"' in text
+
+
+def test_the_format_is_open_metrics_when_asked_for() -> None:
+    """Accept chooses the format, and the content type says which it is."""
+    metrics, _ = made()
+    plain, plain_type = metrics.render("text/plain")
+    opened, opened_type = metrics.render("application/openmetrics-text; version=1.0.0,text/plain;q=0.1")
+    assert plain_type.startswith("text/plain")
+    assert b"# EOF" not in plain
+    assert opened_type.startswith("application/openmetrics-text")
+    assert opened.endswith(b"# EOF\n")
+
+
+def test_every_metric_has_a_text() -> None:
+    """The tables say what each metric is."""
+    assert all(text.endswith(".") for text, *_ in [*COUNTERS.values(), *GAUGES.values(), *HISTOGRAMS.values()])
