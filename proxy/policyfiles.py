@@ -131,12 +131,17 @@ def read_policies(patterns: Sequence[str], folder: Path) -> list[Document]:
     problems: list[Problem] = []
     for file in files:
         try:
-            documents += [found for found in read_documents(file.path) if _is_policy(found, file)]
+            documents += policies_in(read_documents(file.path), file)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
     return documents
+
+
+def policies_in(documents: Sequence[Document], file: PolicyFile) -> list[Document]:
+    """The policies among the documents of a file. Raises ConfigError for what should be one and is not."""
+    return [document for document in documents if _is_policy(document, file)]
 
 
 def _is_policy(document: Document, file: PolicyFile) -> bool:

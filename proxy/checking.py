@@ -1,0 +1,80 @@
+"""Checking files before anything runs: what `sidecall check` does.
+
+Rules: a configuration is checked with its policies, and policies that are given are checked as one set; a
+mistake that is found on two ways is told once. Nothing is started. Must not know how findings are printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from proxy.configfile import KIND as CONFIG_KIND
+from proxy.configfile import load_config
+from proxy.core.policy.verdicts import DefaultAction
+from proxy.errors import ConfigError, Problem
+from proxy.policyfiles import OTHER_KINDS, compile_documents, find_files, policies_in, read_policies
+from proxy.reachability import unreachable_rules
+from proxy.yamlfile import Document, read_documents
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What is wrong, what is suspicious, and how much was looked at."""
+
+    errors: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+    configurations: int
+    policies: int
+
+
+def check(paths: Sequence[str], environ: Mapping[str, str]) -> Findings:
+    """Look at files, folders and globs of configurations and policies."""
+    errors: list[Problem] = []
+    warnings: list[Problem] = []
+    configurations: list[Path] = []
+    documents: list[Document] = []
+    try:
+        for file in find_files(paths, Path()):
+            try:
+                found = read_documents(file.path)
+                configurations += [file.path] * any(_kind(document) == CONFIG_KIND for document in found)
+                documents += policies_in([d for d in found if _kind(d) not in OTHER_KINDS], file)
+            except ConfigError as error:
+                errors += error.problems
+    except ConfigError as error:
+        errors += error.problems
+    sets = [(documents, DefaultAction.ALLOW)]
+    for path in configurations:
+        try:
+            config = load_config(path, environ=environ)
+            sets.append((read_policies(config.policies, Path()), config.default_action))
+        except ConfigError as error:
+            errors += error.problems
+    for policies, default_action in sets:
+        try:
+            compile_documents(policies, default_action)
+            warnings += _warnings(policies)
+        except ConfigError as error:
+            errors += error.problems
+    count = len({(document.file, document.places[()]) for policies, _ in sets for document in policies})
+    return Findings(_once(errors), _once(warnings), len(configurations), count)
+
+
+def _once(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    return tuple(dict.fromkeys(problems))
+
+
+def _kind(document: Document) -> object:
+    return document.value.get("kind") if isinstance(document.value, dict) else None
+
+
+def _warnings(documents: Sequence[Document]) -> Iterator[Problem]:
+    for found in unreachable_rules([document.value for document in documents]):
+        rule, behind = found.rule, found.behind
+        yield documents[rule.document].problem(
+            ("spec", "rules", rule.index),
+            f"the rule '{rule.name}' can never be reached: every call that it matches ends "
+            f"at '{behind.policy}/{behind.name}' before",
+        )
