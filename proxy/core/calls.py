@@ -43,7 +43,8 @@ class ToolCall:
     """One tool call as the model made it.
 
     `text` is the arguments as they came: JSON text, or the free text of a custom tool. `unwrapped` says that
-    they came as a JSON object in place of a string; `text` is then that object's text.
+    they came as a JSON object in place of a string; `text` is then that object's text. `namespace` is what a rule
+    may name the tool behind, as `namespace.name`: its namespace, or the label of its MCP server.
     """
 
     call_id: CallId
@@ -51,6 +52,7 @@ class ToolCall:
     text: str
     kind: Kind = Kind.FUNCTION
     unwrapped: bool = False
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """`match.args`: plain conditions on arguments by dotted path.
 
 Of a value that is absent or null only the negative conditions hold: what cannot be seen to be safe is not. A
-value of a type that a condition cannot judge raises `Unjudgeable`. Where a text has several readings (paths,
+value of a type that a condition cannot judge raises `UnjudgeableError`. Where a text has several readings (paths,
 hosts), a rule that can hold a call takes the reading under which the condition holds, and a rule that lets
 calls go ahead asks that it hold under all.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from proxy.core.jsontext import Json, Object
-from proxy.core.policy.failures import Unjudgeable
+from proxy.core.policy.failures import UnjudgeableError
 from proxy.core.policy.folders import Folder
 from proxy.core.policy.hosts import hosts_of, is_private, normal_pattern
 from proxy.core.policy.patterns import Glob, Pattern
@@ -54,18 +54,18 @@ class Condition:
 
 
 def conditions_hold(conditions: Iterable[Condition], arguments: Object, *, for_all_readings: bool) -> bool:
-    """Whether all hold. Raises Unjudgeable."""
+    """Whether all hold. Raises UnjudgeableError."""
     return _all_hold(conditions, lambda one: one.holds(arguments, for_all_readings=for_all_readings))
 
 
 def _all_hold(questions: Iterable[_T], holds: Callable[[_T], bool]) -> bool:
     """False when any is false, whatever else could not be judged; otherwise what could not be judged is raised."""
-    failure: Unjudgeable | None = None
+    failure: UnjudgeableError | None = None
     for question in questions:
         try:
             if not holds(question):
                 return False
-        except Unjudgeable as error:
+        except UnjudgeableError as error:
             failure = error
     if failure is not None:
         raise failure
@@ -98,19 +98,19 @@ TYPES: dict[str, Callable[[Found], bool]] = {
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise Unjudgeable("the value is no text")
+        raise UnjudgeableError("the value is no text")
     return value
 
 
 def _number(value: Any) -> float:
     if not is_number(value):
-        raise Unjudgeable("the value is no number")
+        raise UnjudgeableError("the value is no number")
     return value  # type: ignore[no-any-return]  # an int or a float, as is_number says
 
 
 def _length(value: Any) -> int:
     if not isinstance(value, str | list):
-        raise Unjudgeable("the value is neither text nor a list")
+        raise UnjudgeableError("the value is neither text nor a list")
     return len(value)
 
 
@@ -133,7 +133,7 @@ def _not_in(options: list[Json]) -> Check:
 
 def _glob(globs: list[str]) -> Check:
     compiled = [Glob.compile(glob) for glob in globs]
-    return lambda value, _: any([glob.fits(_text(value)) for glob in compiled])
+    return lambda value, _: any(glob.fits(_text(value)) for glob in compiled)
 
 
 def _not_glob(globs: list[str]) -> Check:

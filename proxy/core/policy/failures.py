@@ -7,5 +7,5 @@ class EvaluationError(Exception):
     """A rule could not be evaluated; what follows is its policy's `failurePolicy`."""
 
 
-class Unjudgeable(EvaluationError):
+class UnjudgeableError(EvaluationError):
     """A condition met a value of a type that it cannot judge; in an `allow` rule it then does not hold."""

@@ -26,7 +26,7 @@ class DocumentProblem:
     message: str
 
 
-class PolicyProblems(Exception):
+class PolicyProblems(Exception):  # noqa: N818  # it is raised for a list of mistakes
     """Policies that cannot be used: all their problems at once."""
 
     def __init__(self, problems: list[DocumentProblem]) -> None:
@@ -67,13 +67,10 @@ def _inside(source: Any, loc: Sequence[str | int]) -> Path:
     marks a key of a mapping that is itself at fault."""
     path: list[str | int] = []
     for step in loc:
-        if isinstance(source, dict) and step in source:
+        in_list = isinstance(source, list) and isinstance(step, int) and step < len(source)
+        if in_list or (isinstance(source, dict) and step in source):
             source = source[step]
-        elif isinstance(source, list) and isinstance(step, int) and step < len(source):
-            source = source[step]
-        else:
-            continue
-        path.append(step)
+            path.append(step)
     return tuple(path)
 
 

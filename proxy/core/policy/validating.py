@@ -39,7 +39,7 @@ class Schema:
 
     def complaints(self, value: Json) -> str:
         """What is wrong with a value, for the one who wrote it; empty when it fits."""
-        found = []
+        found: list[str] = []
         for error in self._validator.iter_errors(plain(value)):
             if len(found) == _MOST_ERRORS:
                 found.append("and more")

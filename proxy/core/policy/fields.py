@@ -1,0 +1,105 @@
+"""Types of single fields in policy documents, each of which says at load what is wrong with it.
+
+Checking here, not when rules are compiled, is what shows every mistake of a document at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, JsonValue, PlainValidator, StringConstraints, WithJsonSchema
+
+from proxy.core.policy.expressions import Expression
+from proxy.core.policy.folders import Folder
+from proxy.core.policy.patterns import Glob, Pattern
+from proxy.core.policy.validating import Schema
+from proxy.core.policy.values import exact
+
+
+def _glob(source: str) -> str:
+    Glob.compile(source)
+    return source
+
+
+def _regex(source: str) -> str:
+    Pattern.compile(source)
+    return source
+
+
+def _redaction(source: str) -> str:
+    if Pattern.compile(source).finds(""):
+        raise ValueError("the pattern fits the empty text; expected one that fits some characters")
+    return source
+
+
+def _expression(source: str) -> str:
+    Expression.compile(source)
+    return source
+
+
+def _folder(path: str) -> str:
+    Folder.of(path)
+    return path
+
+
+def _json(value: Any) -> Any:
+    return exact(value)
+
+
+def _not_null(value: Any) -> Any:
+    if value is None:
+        raise ValueError('expected a value, got null; for null itself write {type: "null"}')
+    return exact(value)
+
+
+def _schema(value: Any) -> Any:
+    if value == "declared":
+        return value
+    if isinstance(value, str):
+        raise ValueError(f"expected 'declared' or a JSON Schema, got '{value[:60]}'")
+    Schema.compile(value)
+    return value
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(f"expected a number, got {value!r:.60}")
+    return value
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _name(value: str) -> str:
+    if not value or len(value) > 100 or "/" in value or not value.isprintable() or value != value.strip():
+        raise ValueError("expected a name of 1 to 100 printable characters without '/' or blanks around it")
+    return value
+
+
+def _steps(path: str) -> str:
+    if not all(path.split(".")):
+        raise ValueError(f"expected a dotted path of keys, got '{path[:60]}'")
+    return path
+
+
+Name = Annotated[str, AfterValidator(_name)]
+Text = Annotated[str, StringConstraints(max_length=65_536)]
+GlobText = Annotated[str, AfterValidator(_glob)]
+RegexText = Annotated[str, AfterValidator(_regex)]
+Redaction = Annotated[str, AfterValidator(_redaction)]
+ExpressionText = Annotated[str, AfterValidator(_expression)]
+FolderText = Annotated[str, AfterValidator(_folder)]
+DottedPath = Annotated[str, AfterValidator(_steps)]
+JsonField = Annotated[JsonValue, AfterValidator(_json)]
+NotNull = Annotated[JsonValue, AfterValidator(_not_null)]
+SchemaField = Annotated[
+    JsonValue,
+    AfterValidator(_schema),
+    WithJsonSchema({"anyOf": [{"const": "declared"}, {"type": "object"}, {"type": "boolean"}]}),
+]
+Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+
+_ONE_OR_MANY = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+GlobTexts = Annotated[list[GlobText], BeforeValidator(_listed), WithJsonSchema(_ONE_OR_MANY)]
+FolderTexts = Annotated[list[FolderText], BeforeValidator(_listed), WithJsonSchema(_ONE_OR_MANY)]

@@ -1,0 +1,45 @@
+"""Durations (`250ms`, `5s`, `10m`, `24h`) and sizes (`512Ki`, `64Mi`) as documents spell them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi)?")
+_BYTES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
+
+
+def parse_duration(value: Any) -> float:
+    """Seconds. Raises ValueError."""
+    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected a duration such as '250ms', '5s', '10m' or '24h', got {value!r:.60}")
+    return float(found[1]) * _SECONDS[found[2]]
+
+
+def parse_size(value: Any) -> int:
+    """Bytes. Raises ValueError."""
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    found = _SIZE.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(f"expected a size such as 512Ki, 64Mi or a number of bytes, got {value!r:.60}")
+    return int(found[1]) * _BYTES[found[2]]
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"}),
+]
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    WithJsonSchema(
+        {"anyOf": [{"type": "integer", "minimum": 0}, {"type": "string", "pattern": "^[0-9]+(Ki|Mi|Gi)?$"}]}
+    ),
+]
