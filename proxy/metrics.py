@@ -7,7 +7,7 @@ of HTTP, beyond the content type of what it renders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -46,7 +46,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "store_up": ("Whether the store answers.", ()),
     "mcp_up": ("Whether an MCP server answers.", ("server",)),
     "build_info": ("The build that runs.", ("version",)),
-    "policy_info": ("Policies that are loaded.", ("policy", "mode")),
+    "policy_info": ("Policies that are loaded.", ("policy", "digest")),
 }
 HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "tool_call_duration_seconds": ("How long a tool call ran.", ("tool", "owner", "outcome"), _LONG),
@@ -123,7 +123,6 @@ class Metrics:
         self._gauges["deferred_calls"].set_function(self._held.count)
         self._gauges["held_call_age_seconds"].set_function(self._held.age)
         self._gauges["build_info"].labels(__version__).set(1)
-        self._policies: set[tuple[str, str]] = set()
 
     # Children are looked up in a dict of our own: `labels()` costs three times as much.
 
@@ -221,14 +220,12 @@ class Metrics:
     def policy_reload(self, outcome: str) -> None:
         self._counter("policy_reloads", outcome).inc()
 
-    def policies(self, loaded: set[tuple[str, str]]) -> None:
-        """The names and modes of the policies that are loaded now."""
+    def policies(self, names: Iterable[str], *, digest: str) -> None:
+        """The policies that are loaded now; `digest` tells one set from another."""
         gauge = self._gauges["policy_info"]
-        for gone in self._policies - loaded:
-            gauge.remove(*gone)
-        for labels in loaded:
-            gauge.labels(*labels).set(1)
-        self._policies = set(loaded)
+        gauge.clear()
+        for name in names:
+            gauge.labels(name, digest).set(1)
 
     def state_unavailable(self) -> None:
         self._counter("state_unavailable").inc()

@@ -124,8 +124,8 @@ def test_running_streams_are_gauged() -> None:
 def test_policies_that_are_gone_leave_the_exposition() -> None:
     """policy_info has a sample for each loaded policy and no other."""
     metrics, _ = made()
-    metrics.policies({("a", "enforce"), ("b", "shadow")})
-    metrics.policies({("b", "shadow")})
+    metrics.policies(["a", "b"], digest="1")
+    metrics.policies(["b"], digest="2")
     text = metrics.render("")[0].decode()
     assert 'policy="a"' not in text
     assert 'policy="b"' in text

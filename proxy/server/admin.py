@@ -107,6 +107,6 @@ class AdminPlane:
             return _problem(404, "there is nothing here")
         loaded = self._snapshots.current
         page = render_page(
-            policies=loaded.policy_modes(), tools=sorted(loaded.tools.specs), recent=list(self._audit.recent)
+            policies=loaded.policies.policies, tools=sorted(loaded.tools.specs), recent=list(self._audit.recent)
         )
         return web.Response(text=page, content_type="text/html", headers=_SAFE)

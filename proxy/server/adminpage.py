@@ -25,14 +25,14 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) ->
     return f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
 
 
-def render_page(*, policies: Iterable[tuple[str, str]], tools: Iterable[str], recent: Iterable[AuditRecord]) -> str:
+def render_page(*, policies: Iterable[str], tools: Iterable[str], recent: Iterable[AuditRecord]) -> str:
     """The whole page."""
     decisions = [(r.tool, r.decision, r.policy, r.rule, r.owner, r.client, r.api, r.call_id) for r in recent]
     head = ("Tool", "Decision", "Policy", "Rule", "Owner", "Client", "API", "Call")
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Sidecall</title>'
         f"<style>{_STYLE}</style></head><body><h1>Sidecall</h1>"
-        f"<h2>Policies</h2>{_table(('Policy', 'Mode'), policies, empty='No policy is loaded.')}"
+        f"<h2>Policies</h2>{_table(('Policy',), ((name,) for name in policies), empty='No policy is loaded.')}"
         f"<h2>Proxy tools</h2>{_table(('Tool',), ((name,) for name in tools), empty='No proxy tool is loaded.')}"
         f"<h2>Latest decisions</h2>{_table(head, decisions, empty='No call was decided yet.')}"
         "</body></html>"

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
@@ -113,15 +113,13 @@ async def _shut_down(config: Config, running: Running, cut: asyncio.Event) -> No
     await running.services.tasks.drain(0 if cut.is_set() else max(0.0, until - loop.time()))
 
 
-async def _first(*works: object) -> None:
-    """Until one of them is done, whatever it gives or raises."""
-    tasks = [asyncio.ensure_future(work) for work in works]  # type: ignore[call-overload]  # coroutines, all of them
-    try:
+async def _first(*works: Coroutine[None, None, object]) -> None:
+    """Until one of them is done; the others are cancelled."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(work) for work in works]
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @asynccontextmanager

@@ -19,9 +19,7 @@ def load(config: Config) -> Loaded:
     """Policies, tools and clients of a configuration. Blocks. Raises ConfigError with every problem."""
     policies = load_policies(config.policies, _HERE, config.default_action)
     specs = [spec for entry in config.tools if (spec := entry.spec()) is not None]
-    return Loaded(
-        policies=policies, tools=ToolSet(specs), clients=Callers(config.clients), default_action=config.default_action
-    )
+    return Loaded(policies=policies, tools=ToolSet(specs), clients=Callers(config.clients))
 
 
 class Source:

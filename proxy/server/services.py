@@ -12,8 +12,7 @@ from typing import Protocol
 
 from proxy.config import Config
 from proxy.core.calls import Tenant
-from proxy.core.policy.compile import PolicySet
-from proxy.core.policy.verdicts import DefaultAction
+from proxy.core.policy.decide import PolicySet
 from proxy.metrics import Metrics
 from proxy.server.audit import Audit
 from proxy.server.budget import BufferBudget
@@ -46,16 +45,11 @@ class Loaded:
     policies: PolicySet
     tools: ToolSet
     clients: Callers
-    default_action: DefaultAction
-
-    def policy_modes(self) -> list[tuple[str, str]]:
-        """The name and mode of each policy, in order."""
-        return [(policy.name, str(policy.mode)) for policy in self.policies.policies]
 
     @property
     def governs(self) -> bool:
         """Whether anything could hold or change a call."""
-        return not self.policies.is_empty or bool(self.tools.specs) or self.default_action is DefaultAction.BLOCK
+        return not self.policies.is_empty or bool(self.tools.specs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ class Snapshots:
         self._tasks = tasks
         self._users: dict[int, int] = {}
         self._one_at_a_time = asyncio.Lock()
-        metrics.policies(set(first.policy_modes()))
+        metrics.policies(first.policies.policies, digest=first.policies.digest)
 
     @property
     def current(self) -> Loaded:
@@ -76,7 +76,7 @@ class Snapshots:
                 return False
             old, self._current = self._current, loaded
             self._close_unused(old)
-            self._metrics.policies(set(loaded.policy_modes()))
+            self._metrics.policies(loaded.policies.policies, digest=loaded.policies.digest)
             self._metrics.policy_reload("ok")
             self._log.event("info", "policies loaded")
             return True

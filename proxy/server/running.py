@@ -1,0 +1,205 @@
+"""Running held calls: at most once each, whoever asks, however often, in however many processes.
+
+A run is claimed in the ledger before it begins; whoever finds a claim waits for the result. In one process the
+waiters share one task, which belongs to the process and not to a request: a client that goes away ends
+nothing that may not be run again. What a crash cut off is not repeated unless the tool may be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from proxy.core.arguments import read_arguments
+from proxy.core.batch.ledger import LEASE, Run, RunState, claimed, finished, has_lapsed, lapsed, renewed
+from proxy.core.batch.record import CallRecord
+from proxy.core.calls import Owner, ToolCall, run_name
+from proxy.core.exchange.judging import Judge
+from proxy.core.policy.verdicts import Subject
+from proxy.errors import StoreError
+from proxy.metrics import Metrics
+from proxy.server.ledger import Ledger
+from proxy.server.services import Loaded, Services
+from proxy.tools.spec import RunKind, ToolOutcome, ToolRun
+
+_POLL = 0.05
+_RENEW = LEASE / 5
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """For whom calls are run: the request's rules, its ledger and what tools may know of it."""
+
+    ledger: Ledger
+    judge: Judge
+    loaded: Loaded
+    client: str
+    traceparent: str
+    keep: Callable[[], AbstractContextManager[object]]
+
+
+@dataclass(slots=True)
+class Running:
+    """A run under way in this process, and how many wait for it."""
+
+    task: asyncio.Task[Run]
+    waiters: int = 0
+
+
+@dataclass(slots=True)
+class Runs:
+    """The runs of one process."""
+
+    services: Services
+    _running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
+
+    async def result(self, caller: Caller, batch: str, ordinal: int, *, call: CallRecord, recheck: bool) -> Run:
+        """The finished run of a held call; runs it where nobody has. Raises StoreError.
+
+        `recheck`: the rules are looked at again first, since time has passed since the call was decided.
+        """
+        running = await self.begin(caller, batch, ordinal, call=call, recheck=recheck)
+        running.waiters += 1
+        try:
+            return await asyncio.shield(running.task)
+        except asyncio.CancelledError:
+            if running.waiters == 1 and self._may_repeat(caller, call):
+                running.task.cancel()
+            raise
+        finally:
+            running.waiters -= 1
+
+    async def begin(self, caller: Caller, batch: str, ordinal: int, *, call: CallRecord, recheck: bool) -> Running:
+        """Start a run, or find the one that is under way here."""
+        key = (str(caller.judge.facts.tenant), batch, ordinal)
+        known = self._running.get(key)
+        if known is None or known.task.done():
+            work = self._settle(caller, batch, ordinal, call=call, recheck=recheck)
+            known = self._running[key] = Running(self.services.tasks.start(work, name=f"run {call.call.name[:40]}"))
+            known.task.add_done_callback(lambda task: self._forget(key, task))
+        return known
+
+    def _forget(self, key: tuple[str, str, int], task: asyncio.Task[Run]) -> None:
+        if key in self._running and self._running[key].task is task:
+            del self._running[key]
+
+    @staticmethod
+    def _may_repeat(caller: Caller, call: CallRecord) -> bool:
+        spec = caller.loaded.tools.specs.get(run_name(call.call.name))
+        return spec is not None and spec.idempotent
+
+    async def _settle(self, caller: Caller, batch: str, ordinal: int, *, call: CallRecord, recheck: bool) -> Run:
+        """Claim the run and run it, or wait for whoever claimed it."""
+        with caller.keep():
+            while True:
+                run, version = await caller.ledger.run(batch, ordinal)
+                if run.state is RunState.DONE:
+                    return run
+                now = self.services.clock()
+                if run.state is RunState.RUNNING and not has_lapsed(run, now):
+                    await asyncio.sleep(_POLL)
+                    continue
+                if run.state is RunState.RUNNING and not self._may_repeat(caller, call):
+                    over = lapsed(run, call.call.name)
+                    if await caller.ledger.save_run(batch, ordinal, over, version=version):
+                        return over
+                    continue
+                mine = claimed(run, secrets.token_hex(8), now)
+                if await caller.ledger.save_run(batch, ordinal, mine, version=version):
+                    return await _Claim(self, caller, batch, ordinal, call, mine, version + 1).work(recheck=recheck)
+
+    def observe(self, tool: str, outcome: str, seconds: float) -> None:
+        metrics: Metrics = self.services.metrics
+        metrics.tool_duration(seconds, tool=tool, declared=True, owner=Owner.PROXY, outcome=outcome)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """A run that this process has claimed."""
+
+    runs: Runs
+    caller: Caller
+    batch: str
+    ordinal: int
+    call: CallRecord
+    run: Run
+    version: int
+
+    async def work(self, *, recheck: bool) -> Run:
+        """Run the call, keeping the claim alive, and keep its result."""
+        renewing = self.runs.services.tasks.start(self._renew(), name="renew a claim")
+        try:
+            run = await self._outcome(recheck=recheck)
+        except asyncio.CancelledError:
+            if self.runs._may_repeat(self.caller, self.call):
+                await self.caller.ledger.save_run(self.batch, self.ordinal, None, version=self.version)
+            raise
+        finally:
+            renewing.cancel()
+            await asyncio.wait([renewing])
+        return await self._keep(run)
+
+    async def _keep(self, run: Run) -> Run:
+        """Write the result down. Where the store is down for a moment, try on: the tool has run."""
+        for attempt in range(20):
+            try:
+                if await self.caller.ledger.save_run(self.batch, self.ordinal, run, version=self.version):
+                    return run
+                return (await self.caller.ledger.run(self.batch, self.ordinal))[0]
+            except StoreError:
+                if attempt == 19:
+                    raise
+                await asyncio.sleep(0.1 * (attempt + 1))
+        return run
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(_RENEW)
+            renewal = renewed(self.run, self.runs.services.clock())
+            try:
+                if await self.caller.ledger.save_run(self.batch, self.ordinal, renewal, version=self.version):
+                    self.run, self.version = renewal, self.version + 1
+            except StoreError:
+                continue
+
+    async def _outcome(self, *, recheck: bool) -> Run:
+        judge, record = self.caller.judge, self.call
+        call = record.call if record.given is None else _with_text(record.call, record.given)
+        if recheck:
+            verdict = judge.chain.recheck(Subject(call, Owner.PROXY))
+            if verdict.held:
+                return finished(self.run, verdict.result or "", failed=True, blocked=True)
+        outcome, seconds = await self._run(call)
+        name = run_name(call.name)
+        result = judge.chain.judge_result(Subject(call, Owner.PROXY), result=outcome.text, is_error=outcome.is_error)
+        label = result.outcome if result.outcome != "ok" or not outcome.is_error else "error"
+        self.runs.observe(name, "error" if outcome.is_error else "ok", seconds)
+        self.runs.services.metrics.tool_result(tool=name, declared=True, owner=Owner.PROXY, outcome=str(label))
+        for rule in result.errors:
+            self.runs.services.metrics.policy_error(policy=rule.policy, rule=rule.rule)
+        return finished(self.run, result.text, failed=outcome.is_error)
+
+    async def _run(self, call: ToolCall) -> tuple[ToolOutcome, float]:
+        facts, name = self.caller.judge.facts, run_name(call.name)
+        arguments = read_arguments(call)
+        started = self.runs.services.clock()
+        if arguments.value is None:
+            text = f"Tool {name} failed: its arguments are no JSON object"
+            return ToolOutcome(text, is_error=True, kind=RunKind.ARGUMENTS), 0.0
+        about = ToolRun(
+            call_id=str(call.call_id),
+            arguments=arguments.value,
+            client=self.caller.client,
+            idempotency_key=f"{self.batch}-{self.ordinal}",
+            traceparent=self.caller.traceparent,
+            tenant=str(facts.tenant),
+        )
+        outcome = await self.caller.loaded.tools.run(name, about)
+        return outcome, self.runs.services.clock() - started
+
+
+def _with_text(call: ToolCall, text: str) -> ToolCall:
+    return ToolCall(call.call_id, call.name, text, call.kind, unwrapped=call.unwrapped)
