@@ -84,7 +84,7 @@ async def test_the_configured_key_takes_the_place_of_the_clients(
 ) -> None:
     """With a key, no credential of the client goes up, and the key is read anew for each request."""
     (tmp_path / "key").write_text("sk-real\n")
-    settings = {"auth": auth, "apiKey": {"file": str(tmp_path / "key")}, "headers": {"X-Extra": "e"}}
+    settings: dict[str, Any] = {"auth": auth, "apiKey": {"file": str(tmp_path / "key")}, "headers": {"X-Extra": "e"}}
     head = RequestHead("GET", "/v1/models", (("Authorization", "Bearer mine"), ("api-key", "mine"), ("x-extra", "m")))
     async with origin(answer(b"ok")) as there, upstream(there.url, **settings) as (found, _):
         await ask(found, head, None)
