@@ -17,7 +17,10 @@ ROOT = Path(__file__).parent.parent
 MODULE_LINES, FUNCTION_LINES, POSITIONAL = 450, 60, 3
 
 FLOOR = ("proxy.errors", "proxy.core.calls", "proxy.core.jsontext", "proxy.core.arguments", "proxy.core.history")
-CONFIGURATION = ("proxy.config", "proxy.configfile", "proxy.policyfiles", "proxy.settings", "proxy.toolconfig")
+CONFIGURATION = tuple(
+    f"proxy.{name}"
+    for name in ("checking", "config", "configfile", "policyfiles", "reachability", "settings", "toolconfig")
+)
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The longest prefix that fits a module decides. Everybody may import the floor and the package's version.
     **dict.fromkeys(FLOOR, ()),
@@ -149,7 +152,7 @@ def test_imports_stand_at_the_top() -> None:
         for node in ast.walk(function)
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
-    assert late == LATE_IMPORTS
+    assert sorted(late) == sorted(LATE_IMPORTS)
 
 
 def test_every_task_has_an_owner() -> None:
@@ -160,7 +163,7 @@ def test_every_task_has_an_owner() -> None:
         for line in path.read_text().splitlines()
         if TASK_MAKERS.search(line.split("#")[0])
     }
-    assert makers == TASK_OWNERS & MODULES.keys()
+    assert sorted(makers) == sorted(TASK_OWNERS)
 
 
 def test_every_module_says_what_it_is_for() -> None:
@@ -177,7 +180,7 @@ def test_every_module_has_its_tests() -> None:
         holds_code = any(not isinstance(node, ast.Expr | ast.Assign) for node in TREES[name].body)
         if holds_code and not mirror.exists():
             without.add(name)
-    assert without == WITHOUT_MIRROR & MODULES.keys()
+    assert sorted(without) == sorted(WITHOUT_MIRROR)
 
 
 def test_every_folder_of_tests_is_a_package() -> None:
@@ -189,7 +192,7 @@ def test_every_folder_of_tests_is_a_package() -> None:
 def test_modules_are_short() -> None:
     """A module that grows beyond the limit is split."""
     long = {name for name, path in MODULES.items() if len(path.read_text().splitlines()) > MODULE_LINES}
-    assert long == LONG_MODULES
+    assert sorted(long) == sorted(LONG_MODULES)
 
 
 def test_functions_are_short() -> None:
@@ -200,7 +203,7 @@ def test_functions_are_short() -> None:
         for name, node in functions(module)
         if (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES
     }
-    assert long == LONG_FUNCTIONS
+    assert sorted(long) == sorted(LONG_FUNCTIONS)
 
 
 def test_functions_have_few_positional_parameters() -> None:
@@ -211,7 +214,7 @@ def test_functions_have_few_positional_parameters() -> None:
             given = [a.arg for a in (*node.args.posonlyargs, *node.args.args) if a.arg not in {"self", "cls"}]
             if len(given) > POSITIONAL:
                 many.add(name)
-    assert many == MANY_PARAMETERS
+    assert sorted(many) == sorted(MANY_PARAMETERS)
 
 
 def test_no_file_names_a_machine() -> None:

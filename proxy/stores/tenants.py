@@ -12,10 +12,11 @@ from __future__ import annotations
 import hmac
 import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 
 from proxy.core.calls import Tenant
 from proxy.errors import StoreError
-from proxy.stores.base import Store, Write
+from proxy.stores.base import Store, Stored, Write
 
 EVERYONE = Tenant("(everyone)")
 ANONYMOUS = Tenant("(anonymous)")
@@ -70,10 +71,18 @@ class Tenants:
 
     async def _load_key(self) -> bytes:
         """The key in the store, made when there is none. Of two that make one at once, the first wins."""
-        found = await self._store.load([_KEY])
-        if _KEY not in found:
-            await self._store.save([Write(_KEY, secrets.token_bytes(_KEY_BYTES), _FOR_GOOD, version=0)])
-            found = await self._store.load([_KEY])
-        if _KEY not in found:
+        found = (await self._store.load([_KEY])).get(_KEY)
+        if found is not None:
+            await self._write_again(found)
+            return found.value
+        await self._store.save([Write(_KEY, secrets.token_bytes(_KEY_BYTES), _FOR_GOOD, version=0)])
+        found = (await self._store.load([_KEY])).get(_KEY)
+        if found is None:
             raise StoreError("The store did not keep the key that tells callers apart.")
-        return found[_KEY].value
+        return found.value
+
+    async def _write_again(self, found: Stored) -> None:
+        """Nothing else here lives for good: so that an old encryption key can be taken away some day, the first one
+        seals this value anew, once a process."""
+        with suppress(StoreError):  # the key was read, and that is enough for now
+            await self._store.save([Write(_KEY, found.value, _FOR_GOOD, found.version)])

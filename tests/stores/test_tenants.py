@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import StoreError
+from proxy.stores.base import Write
 from proxy.stores.memory import MemoryStore
+from proxy.stores.sealed import SealedStore
 from proxy.stores.sqlite import SqliteStore
 from proxy.stores.tenants import ANONYMOUS, EVERYONE, Tenants, credential_of
 
@@ -91,3 +94,27 @@ async def test_a_store_that_is_down_is_asked_again() -> None:
     for _ in range(2):
         with pytest.raises(StoreError):
             await Tenants(store).tenant_of(credential="a")
+
+
+async def test_the_key_moves_on_to_a_new_secret() -> None:
+    """A process that has both secrets seals the key with the new one; the tenants stay the same."""
+    inner = MemoryStore()
+    found = [
+        await Tenants(SealedStore(inner, keys)).tenant_of(credential="a")
+        for keys in ([b"old"], [b"new", b"old"], [b"new"])
+    ]
+    assert len(set(found)) == 1
+
+
+class _ReadOnly(MemoryStore):
+    async def save(self, writes: Sequence[Write]) -> bool:
+        raise StoreError("read only")
+
+
+async def test_a_key_that_can_be_read_is_enough() -> None:
+    """A store that takes no writes just now still tells callers apart."""
+    store = _ReadOnly()
+    await MemoryStore.save(store, [Write("meta:tenant-key", b"k" * 32, 60)])
+    assert (await Tenants(store).tenant_of(credential="a")).startswith("key-")
+    with pytest.raises(StoreError):
+        await Tenants(_ReadOnly()).tenant_of(credential="a")
