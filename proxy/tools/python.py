@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import importlib
 import inspect
-import json
 import re
 import threading
 import typing
@@ -129,7 +128,7 @@ async def _awaited(value: object) -> object:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        raise ToolRunError(RunKind.EXCEPTION, "CancelledError") from None
+        raise ToolRunError(RunKind.EXCEPTION, "it raised CancelledError") from None
     except BaseException as error:  # foreign code: SystemExit of a tool must not end the proxy
         raise _raised(error) from error
 
@@ -177,9 +176,5 @@ def _text(value: object) -> str:
         return f"(binary result of {len(value)} bytes)"
     try:
         return render_text(value)
-    except TypeError:
-        pass
-    try:  # what orjson has no room for: integers beyond 64 bits, keys that are numbers
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         raise ToolRunError(RunKind.RESULT, "its result is no JSON value") from None
