@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What lives as long as the process."""
+    """What lives as long as the process. `clock` is Unix seconds; `timer` only goes forward."""
 
     config: Config
     upstream: AnyUpstream
@@ -65,6 +66,7 @@ class Services:
     clock: Callable[[], float]
     budget: BufferBudget
     tasks: TaskOwner
+    timer: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ behind the end of its own turn. Events that need no change go on as the bytes th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -165,7 +165,7 @@ class ChatStream:
         judge: Judge,
         lead: Lead,
         *,
-        turns: dict[int, ChoiceTurn],
+        turn_of: Callable[[int], ChoiceTurn],
         bounds: Bounds,
         limits: StreamLimits,
         used_ids: frozenset[str],
@@ -173,7 +173,7 @@ class ChatStream:
     ) -> None:
         self._judge = judge
         self._lead = lead
-        self._turns = turns
+        self._turn_of = turn_of
         self._bounds = bounds
         self._limits = limits
         self._used_ids = used_ids
@@ -254,7 +254,7 @@ class ChatStream:
         state = self._choices[index]
         steps = self._drop(index, state)
         if text:
-            if state.assembler.message.get("content") or self._turns[index].texts:
+            if state.assembler.message.get("content") or self._turn_of(index).texts:
                 text = "\n\n" + text
             steps.append(Send(self._lead.chunk(index, {"content": text})))
         at = state.finish.at if state.finish else 0
@@ -356,7 +356,6 @@ class ChatStream:
         at, choice = next((i, c) for i, c in enumerate(value["choices"]) if isinstance(c, dict))
         index, fragments = self._take(event, value, choice)
         state = self._choices[index]
-        self._turns.setdefault(index, ChoiceTurn())
         held = _Held(event, value, at, fragments)
         finish = choice.get("finish_reason")
         if state.finished:
@@ -457,7 +456,7 @@ class ChatStream:
 
     def _waits(self, index: int, slot: _Slot, judged: Judged) -> bool:
         """Whether a call that goes ahead has to wait for the decision of its whole batch."""
-        turn = self._turns[index]
+        turn = self._turn_of(index)
         if turn.closing or judged.verdict.deferred or judged.lanes:
             return True
         if not self._judge.could_hold and not turn.rounds:
@@ -466,7 +465,7 @@ class ChatStream:
         return ends or is_weak_id(slot.open.whole()) or slot.open.call_id in self._used_ids
 
     def _conclude(self, index: int, state: _ChoiceState) -> list[Step]:
-        turn = self._turns[index]
+        turn = self._turn_of(index)
         if not state.slots and not turn.rounds and not turn.closing:
             state.concluded = True
             return self._finished(index, state, {})
@@ -641,9 +640,9 @@ class ChatStream:
     def _turn_changes(self, index: int, state: _ChoiceState, held: _Held) -> dict[Path, bytes | None]:
         """The changes that make an event of a later round one of the first answer."""
         changes: dict[Path, bytes | None] = {}
-        turn, delta = self._turns.get(index), held.delta
+        turn, delta = self._turn_of(index), held.delta
         content = delta.get("content")
-        if turn and turn.texts and content and state.assembler.message.get("content") == content:
+        if turn.texts and content and state.assembler.message.get("content") == content:
             changes["choices", held.at, "delta", "content"] = jsontext.render("\n\n" + content)
         if self._lead.rounds == 1 and self._only is None:
             return changes

@@ -8,26 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
 
 from proxy.core.batch.split import Standing, stages
 from proxy.core.calls import PARALLEL_WRAPPER, Batch, Owner, RequestFacts, ToolCall, run_name
-from proxy.core.policy.verdicts import Consult, Lane, Needs, ResultVerdict, RuleName, Subject, Then, Verdict
-
-
-class Chain(Protocol):
-    """The rules that are in force for one request; see `policy/decide.py`."""
-
-    could_hold: bool
-    ends_turns: bool
-    has_result_rules: bool
-
-    def hidden_by(self, name: str) -> RuleName | None: ...
-    def needs(self, name: str, owner: Owner) -> Needs: ...
-    def judge(self, subject: Subject) -> Generator[Consult, bool, Verdict]: ...
-    def recheck(self, subject: Subject) -> Verdict: ...
-    def lanes(self, subject: Subject) -> tuple[Lane, ...]: ...
-    def judge_result(self, subject: Subject, *, result: str, is_error: bool) -> ResultVerdict: ...
+from proxy.core.policy.decide import Chain
+from proxy.core.policy.verdicts import Consult, Lane, Needs, Subject, Then, Verdict
 
 
 @dataclass(frozen=True, slots=True)

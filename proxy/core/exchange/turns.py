@@ -47,6 +47,12 @@ class ChoiceTurn:
         self.asked += 1
         self.closing = self.asked > bounds.most or self.failures >= bounds.most_errors
 
+    def limit(self, bounds: Bounds) -> str:
+        """Which limit closed the turn; empty: none did."""
+        if not self.closing:
+            return ""
+        return "errors" if self.failures >= bounds.most_errors else "limit"
+
     @property
     def shown(self) -> str:
         """The text of the turn as the client has it."""

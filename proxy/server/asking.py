@@ -1,0 +1,38 @@
+"""What a judgement asks of the world, and the headers of an answer that was changed."""
+
+from __future__ import annotations
+
+from proxy.core.policy.verdicts import Consult
+from proxy.errors import StoreError
+from proxy.server.http import Headers, without
+from proxy.server.ledger import Ledger
+from proxy.server.replies import REQUEST_ID
+
+_OF_THE_BODY = (
+    "content-length",
+    "content-encoding",
+    "transfer-encoding",
+    "etag",
+    "digest",
+    "content-digest",
+    "content-md5",
+    "accept-ranges",
+)
+
+
+async def consult(ledger: Ledger, asked: Consult) -> bool:
+    """Ask the world what a judgement wants to know. Raises StoreError."""
+    return await ledger.count(asked.key, asked.limit, asked.window)
+
+
+async def has_id(ledger: Ledger, call_id: str) -> bool:
+    """Whether the ledger has an id; one that cannot be asked has none."""
+    try:
+        return bool(call_id) and await ledger.has_id(call_id)
+    except StoreError:
+        return False
+
+
+def changed_headers(headers: Headers, request_id: str) -> Headers:
+    """The headers of an answer whose body was changed, less those of the body that is gone."""
+    return (*without(headers, *_OF_THE_BODY), (REQUEST_ID, request_id))

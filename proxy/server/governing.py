@@ -1,0 +1,223 @@
+"""A governed chat completion, from the client's request to the end of its answer.
+
+What happens, in order: the request is read and judged (`prepare`), what the ledger knows of its history is put
+back, the upstream is asked, and each choice of the answer is settled, perhaps over several rounds. Whether the
+answer comes in one piece or as a stream, the same rules decide and the same records are kept.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.core.batch.rejoin import Anchor, Found, Progress, denied_in_a_row, find, pieces
+from proxy.core.calls import Api, BatchId, RequestFacts, Tenant
+from proxy.core.exchange.chat_rejoin import judge_results, render_pieces, repaired, results_by_index
+from proxy.core.exchange.chat_rounds import Question, first_question
+from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.turns import Bounds
+from proxy.core.history import Entry, EntryKind
+from proxy.core.protocol.chat import ChatRequest, declaration, digests, read_history, read_request
+from proxy.errors import StoreError
+from proxy.server.answering import Answering
+from proxy.server.coding import decode_request, readable_accept
+from proxy.server.deferral import surface_due
+from proxy.server.http import Headers, RequestHead, header, replaced, without
+from proxy.server.ledger import Known, Ledger
+from proxy.server.running import Caller, Runs
+from proxy.server.services import ExchangeIn, Services
+from proxy.server.settling import Resume, Settling, request_digest
+from proxy.server.telling import Seen, Telling
+from proxy.tools.spec import Advertise
+
+
+class Governor:
+    """Serves governed chat completions. It lives as long as the process."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._runs = Runs(services)
+        self._seen = Seen()
+
+    async def serve(self, exchange: ExchangeIn) -> None:
+        """Serve one request. Raises ProxyError."""
+        limits = self._services.config.limits
+        sent = await exchange.client.read(self._services.config.listen.max_body_bytes)
+        coding = header(exchange.client.head.headers, "content-encoding")
+        body = decode_request(sent, coding, limit=self._services.config.listen.max_body_bytes)
+        request = read_request(body, limits.nesting)
+        judge = await self._judge(exchange, request)
+        ledger = Ledger(self._services.store, exchange.tenant, ttl=self._services.config.state.ttl)
+        chat = _Chat(
+            self._services, exchange, runs=self._runs, seen=self._seen, request=request, judge=judge, ledger=ledger
+        )
+        await chat.serve(sent)
+
+    async def _judge(self, exchange: ExchangeIn, request: ChatRequest) -> Judge:
+        try:
+            tenant = await exchange.tenant()
+        except StoreError:
+            tenant = Tenant("")  # nothing can be kept; whatever has to be will say so
+        metadata = request.value.get("metadata")
+        facts = RequestFacts(
+            model=model if isinstance(model := request.value.get("model"), str) else "",
+            api=Api.CHAT,
+            headers={name.lower(): value for name, value in reversed(exchange.client.head.headers)},
+            user=request.user,
+            metadata=metadata if isinstance(metadata, dict) else {},
+            client=exchange.client_name,
+            tenant=tenant,
+            declared=request.declared,
+        )
+        return Judge(exchange.loaded.policies.for_request(facts), facts, exchange.loaded.tools.specs.keys())
+
+
+class _Chat:
+    """One governed chat completion."""
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: ExchangeIn,
+        *,
+        runs: Runs,
+        seen: Seen,
+        request: ChatRequest,
+        judge: Judge,
+        ledger: Ledger,
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._runs = runs
+        self._request = request
+        self._judge = judge
+        self._ledger = ledger
+        self._telling = Telling(services, exchange, seen, facts=judge.facts, api=Api.CHAT)
+        headers = exchange.client.head.headers
+        self._caller = Caller(
+            ledger=ledger,
+            judge=judge,
+            loaded=exchange.loaded,
+            client=exchange.client_name,
+            traceparent=header(headers, "traceparent"),
+            keep=exchange.keep,
+        )
+
+    async def serve(self, sent: bytes) -> None:
+        request = self._request
+        self._exchange.log.stream = request.value.get("stream") is True
+        raws = jsontext.elements(request.body, ("messages",)) if request.messages else []
+        entries = read_history(request.messages)
+        known, found = await self._look(entries)
+        judged = judge_results(request, raws, entries, judge=self._judge)
+        last = max((e.index for e in entries if e.kind in (EntryKind.CALLS, EntryKind.TEXT)), default=-1)
+        for result in judged:
+            if result.index > last:
+                call_id = entries[result.index].call_id
+                self._telling.result(result.call, result.verdict, call_id=call_id, index=result.index)
+        due = [anchor for anchor in found.anchors if anchor.progress is Progress.DUE]
+        if due:
+            await self._surface_due(due[-1])
+            return
+        self._telling.rejoins(found, known.forgotten)
+        messages, denied = await self._messages(entries, found, results_by_index(raws, judged))
+        question = first_question(request, self._judge, declarations=self._declarations(), messages=messages)
+        await self._answer(question, sent, denied=denied)
+
+    # -- the history
+
+    async def _look(self, entries: list[Entry]) -> tuple[Known, Found]:
+        """What the ledger knows of the history."""
+        ids = sorted({str(c.call_id) for e in entries for c in e.calls if c.call_id})
+        ends = [e for e in entries if e.kind is EntryKind.TEXT or (e.calls and not e.calls[0].call_id)]
+        by_index = digests(self._request) if ends else []
+        try:
+            known = await self._ledger.know(ids, [by_index[e.index] for e in ends])
+        except StoreError:
+            if ids and self._judge.could_hold and self._services.config.state.on_unavailable == "refuse":
+                raise
+            return Known(), Found()
+        turns = {e.index: known.turns[by_index[e.index]] for e in ends if by_index[e.index] in known.turns}
+        return known, find(entries, known.pointers, batches=known.batches, turns=turns)
+
+    async def _messages(self, entries: list[Entry], found: Found, raws: list[bytes]) -> tuple[list[bytes] | None, int]:
+        """The messages for the upstream (None: as the client sent them), and how many calls were denied last."""
+        released = [anchor for anchor in found.anchors if anchor.released]
+        runs = await self._run_held(released)
+        limit = self._services.config.continuations.restore_bytes
+        out = pieces(entries, found, runs=runs, restore_bytes=limit)
+        messages = render_pieces(self._request, out, raws)
+        if self._services.config.orphans == "repair":
+            messages = repaired(messages)
+        same = messages == (jsontext.elements(self._request.body, ("messages",)) if self._request.messages else [])
+        return None if same else messages, denied_in_a_row(entries, out)
+
+    async def _run_held(self, anchors: list[Anchor]) -> dict[tuple[BatchId, int], Any]:
+        """Run what was held of released batches; the finished runs."""
+        wanted = [(anchor.batch, ordinal) for anchor in anchors for ordinal in anchor.to_run()]
+        work = (
+            self._runs.result(self._caller, batch.batch_id, i, call=batch.calls[i], recheck=True) for batch, i in wanted
+        )
+        found = await asyncio.gather(*work)
+        return {(batch.batch_id, i): run for (batch, i), run in zip(wanted, found, strict=True)}
+
+    async def _surface_due(self, anchor: Anchor) -> None:
+        """The calls of the next stage of a batch, without asking the upstream."""
+        self._telling.surfaced(anchor.batch.calls[i].given_id for i in anchor.due)
+        self._exchange.log.changed = True
+        await surface_due(self._exchange, self._request, anchor, now=self._services.clock())
+
+    # -- the question and its answer
+
+    def _declarations(self) -> list[tuple[str, bytes, bool]]:
+        return [
+            (
+                spec.name,
+                declaration(spec.name, spec.description, spec.parameters),
+                spec.advertise is Advertise.WITH_TOOLS,
+            )
+            for spec in self._exchange.loaded.tools.specs.values()
+            if spec.advertise is not Advertise.NEVER
+        ]
+
+    async def _answer(self, question: Question, sent: bytes, *, denied: int) -> None:
+        config, head = self._services.config, self._exchange.client.head
+        digest = request_digest(head.target, self._request.body)
+        settling = Settling(
+            caller=self._caller,
+            runs=self._runs,
+            telling=self._telling,
+            request=self._request,
+            bounds=Bounds(
+                most=config.continuations.max,
+                most_errors=config.continuations.max_consecutive_errors,
+                stop_after=config.denials.stop_after,
+            ),
+            used_ids=frozenset(str(c.call_id) for e in read_history(self._request.messages) for c in e.calls),
+            resume=await self._earlier_try(digest),
+        )
+        answering = Answering(self._services, self._exchange, settling, question, denied=denied)
+        coded = bool(header(head.headers, "content-encoding")) and question.changed
+        first = question.body if question.changed else sent
+        await answering.serve(first, self._upstream_head(drop_coding=coded))
+        await settling.done()
+
+    async def _earlier_try(self, digest: str) -> Resume:
+        """What an earlier try of this very request has come to; only proxy tools make that worth keeping."""
+        if not self._exchange.loaded.tools.specs or self._request.choices != 1:
+            return Resume(digest, None)
+        try:
+            found = await self._ledger.resume(digest)
+        except StoreError:
+            return Resume(digest)
+        return Resume(digest) if found is None else Resume(digest, found[1], found[0])
+
+    def _upstream_head(self, *, drop_coding: bool) -> RequestHead:
+        head = self._exchange.client.head
+        headers: Headers = head.headers
+        if accept := header(headers, "accept-encoding"):
+            headers = replaced(headers, "accept-encoding", readable_accept(accept))
+        if drop_coding:
+            headers = without(headers, "content-encoding")
+        return RequestHead(head.method, head.target, headers)

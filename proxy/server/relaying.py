@@ -1,0 +1,311 @@
+"""A governed stream, relayed: bytes from the upstream through the filter to the client, over all rounds of a turn.
+
+The filter (`core/exchange/chat_stream.py`) says what to send; here it is sent, what it asks is answered, and what
+a turn's end makes necessary is kept before the end goes out. What one read of the upstream gave goes out in one
+write, before the next read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from typing import Any, TypeVar
+
+from proxy.core import jsontext
+from proxy.core.batch.record import ResumeRecord
+from proxy.core.exchange.chat_rounds import Question, continuation
+from proxy.core.exchange.chat_stream import Asked, ChatStream, Ended, Lead, LookUp, Send, Step, StreamLimits
+from proxy.core.exchange.judging import End
+from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
+from proxy.core.protocol.chat import content_text
+from proxy.core.protocol.completion import added_usage
+from proxy.core.protocol.sse import render
+from proxy.errors import RequestError, UpstreamError
+from proxy.server.asking import changed_headers, consult, has_id
+from proxy.server.body import BodyReader, is_events
+from proxy.server.budget import BufferShare
+from proxy.server.http import Headers, RequestHead, header, without
+from proxy.server.services import ExchangeIn, Services
+from proxy.server.settling import Settling
+
+PING = b": waiting\n"
+PING_SECONDS = 10.0
+_TAIL_SECONDS = 1.0
+T = TypeVar("T")
+
+
+class Relaying:
+    """One stream of a client."""
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: ExchangeIn,
+        settling: Settling,
+        *,
+        question: Question,
+        head: RequestHead,
+        denied: int,
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._client = exchange.client
+        self._settling = settling
+        self._question = question
+        self._head = head
+        self._denied = denied
+        self._lead = Lead()
+        self._turns: dict[int, ChoiceTurn] = {}
+        self._to_continue: deque[int] = deque()
+        self._pending: dict[int, Ended] = {}
+
+    async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> None:
+        """Relay the first answer and whatever follows it. Raises ProxyError; then an error event is due."""
+        judge = self._settling.caller.judge
+        if reader.is_coded:
+            headers = without(headers, "content-encoding", "content-length")
+        if judge.could_hold:  # whether anything will be changed shows only when the head is long gone
+            headers = changed_headers(headers, self._exchange.request_id)
+        await self._client.start(status, headers)
+        if await self._one(reader, only=None):
+            await self._go_on()
+        await self._client.finish()
+
+    async def resume(self, record: ResumeRecord) -> None:
+        """Go on from the rounds that an earlier try of the request has come to."""
+        turn = self._turn(0)
+        taking_up = self._settling.take_up(turn, record)
+        headers: Headers = (("content-type", "text/event-stream; charset=utf-8"),)
+        await self._client.start(200, changed_headers(headers, self._exchange.request_id))
+        await self._with_pings(taking_up)
+        self._lead.envelope = jsontext.parse_own(record.head.encode())
+        self._lead.usage = jsontext.parse_own(record.usage.encode())
+        self._lead.rounds = 2
+        if turn.shown:
+            await self._client.write(self._lead.chunk(0, {"content": turn.shown}))
+        self._to_continue.append(0)
+        await self._go_on()
+        await self._client.finish()
+
+    def _turn(self, index: int) -> ChoiceTurn:
+        return self._turns.setdefault(index, ChoiceTurn(self._denied))
+
+    # -- one answer of the upstream
+
+    async def _one(self, reader: BodyReader, *, only: int | None) -> bool:
+        """Relay one answer; whether it ended without an error."""
+        limits = self._services.config.limits
+        stream = ChatStream(
+            self._settling.caller.judge,
+            self._lead,
+            turn_of=self._turn,
+            bounds=self._settling.bounds,
+            limits=StreamLimits(limits.event_bytes, limits.batch_calls, limits.held_bytes),
+            used_ids=self._settling.used_ids,
+            only=only,
+        )
+        try:
+            with self._services.budget.share() as share:
+                await self._read(reader, stream, share)
+            await self._perform(stream, stream.finish(self._now()))
+        finally:
+            for judged, held_for in stream.abandon():
+                self._settling.telling.call(judged, held_for)
+        self._lead.usage = added_usage(self._lead.usage, stream.usage)
+        return not stream.failed
+
+    async def _read(self, reader: BodyReader, stream: ChatStream, share: BufferShare) -> None:
+        held = 0
+        pieces = reader.pieces()
+        while True:
+            piece = await self._next(pieces, stream)
+            if piece is None:
+                return
+            await self._perform(stream, stream.feed(piece, self._now()))
+            now_held = stream.held_bytes
+            if now_held > held:
+                share.take(now_held - held)
+            else:
+                share.give(held - now_held)
+            held = now_held
+
+    async def _next(self, pieces: Any, stream: ChatStream) -> bytes | None:
+        """The next bytes. An upstream that leaves its connection open behind the end holds up no continuation."""
+        if not (self._to_continue and stream.over):
+            return await anext(pieces, None)
+        try:
+            async with asyncio.timeout(_TAIL_SECONDS):
+                return await anext(pieces, None)
+        except TimeoutError:
+            return None
+
+    async def _perform(self, stream: ChatStream, steps: Iterable[Step]) -> None:
+        """Do what the filter says, in order; what one step brings is done before the next."""
+        todo, out = deque(steps), []
+        while todo:
+            step = todo.popleft()
+            match step:
+                case Send(data):
+                    out.append(data)
+                    continue
+                case Asked(key, asked):
+                    more = stream.answer(key, await consult(self._settling.ledger, asked), self._now())
+                case LookUp(key, call_id):
+                    more = stream.known(key, await has_id(self._settling.ledger, call_id), self._now())
+                case Ended():
+                    if out:
+                        await self._client.write(b"".join(out))
+                        out = []
+                    more = await self._ended(stream, step)
+            todo.extendleft(reversed(more))
+        if out:
+            await self._client.write(b"".join(out))
+
+    def _now(self) -> float:
+        return self._services.timer()
+
+    # -- the end of a choice
+
+    async def _ended(self, stream: ChatStream, ended: Ended) -> list[Step]:
+        self._settling.telling.batch(ended.batch, ended.held_for)
+        turn, text = self._turn(ended.index), content_text(ended.message.get("content"))
+        match ended.conclusion.end:
+            case End.FAIL:
+                raise RequestError(ended.conclusion.message, code="tool_call_blocked", status=403)
+            case End.CONTINUE:
+                return await self._hold(stream, ended, turn, text=text)
+            case End.STOP | End.CLOSED:
+                return await self._end_text(stream, ended, turn, text=text)
+            case End.PASS | End.SPLIT | End.CUT if ended.batch:
+                return await self._surface(stream, ended, turn, text=text)
+            case _:
+                return await self._end_text(stream, ended, turn, text=text)
+
+    async def _hold(self, stream: ChatStream, ended: Ended, turn: ChoiceTurn, *, text: str) -> list[Step]:
+        """The whole batch is held: keep its end from the client, and answer its calls when the stream is over."""
+        self._to_continue.append(ended.index)
+        self._pending[ended.index] = ended
+        turn.texts += [text] if text else []
+        return stream.hide(ended.index)
+
+    async def _end_text(self, stream: ChatStream, ended: Ended, turn: ChoiceTurn, *, text: str) -> list[Step]:
+        message = ended.conclusion.message
+        if not message and not text and not turn.texts and turn.closing:
+            message = LIMIT_REACHED
+        own = "\n\n".join(part for part in (text, message) if part)
+        shown = "\n\n".join(part for part in (turn.shown, own) if part)
+        await self._settling.end_text(turn, text=shown, own=own)
+        self._tell_end(
+            turn, "stopped" if ended.conclusion.end is End.STOP else turn.limit(self._settling.bounds) or "text"
+        )
+        if not ended.batch and not message:
+            return stream.surface(ended.index, ended.conclusion, [])
+        return stream.end_with(ended.index, message)
+
+    async def _surface(self, stream: ChatStream, ended: Ended, turn: ChoiceTurn, *, text: str) -> list[Step]:
+        message = {"role": "assistant", "content": None} | {k: v for k, v in ended.message.items() if v is not None}
+        ids = await self._settling.surface(
+            turn,
+            ended.batch,
+            conclusion=ended.conclusion,
+            known=ended.known,
+            message=jsontext.render_text(message),
+            shown="\n\n".join([*turn.texts, *([text] if text else [])]),
+            index=ended.index,
+        )
+        self._tell_end(turn, "surfaced")
+        return stream.surface(ended.index, ended.conclusion, ids)
+
+    def _tell_end(self, turn: ChoiceTurn, end: str) -> None:
+        if turn.rounds:
+            self._services.metrics.continuation(api="chat", end=end)
+
+    # -- further rounds
+
+    async def _go_on(self) -> bool:
+        """Continue each choice whose batch was held whole, then send what ends the stream. False: it failed."""
+        continued = bool(self._to_continue)
+        while self._to_continue:
+            index = self._to_continue.popleft()
+            turn = self._turn(index)
+            if (ended := self._pending.pop(index, None)) is not None:
+                await self._with_pings(self._answer_calls(turn, ended))
+            if not await self._ask_again(index, turn):
+                return False
+        if continued:
+            await self._send_tail()
+        return True
+
+    async def _answer_calls(self, turn: ChoiceTurn, ended: Ended) -> None:
+        message = {"role": "assistant", "content": None} | {k: v for k, v in ended.message.items() if v is not None}
+        rendered = jsontext.render(message)
+        raws = [j.raw.encode() for j in ended.batch if j.call.kind != "legacy"]
+        legacy = [j.raw.encode() for j in ended.batch if j.call.kind == "legacy"]
+        changes: dict[jsontext.Path, bytes | None] = {}
+        if raws:
+            changes["tool_calls",] = jsontext.array(raws)
+        if legacy:
+            changes["function_call",] = legacy[0]
+        await self._settling.hold(
+            turn,
+            ended.batch,
+            conclusion=ended.conclusion,
+            message=jsontext.edit(rendered, changes).decode(),
+            head=self._lead.envelope,
+            usage=self._lead.usage,
+            nothing_shown=False,
+        )
+
+    async def _ask_again(self, index: int, turn: ChoiceTurn) -> bool:
+        self._exchange.log.rounds += 1
+        self._exchange.log.changed = True
+        body = continuation(self._question, turn.rounds, closing=turn.closing)
+        async with self._services.upstream.request(self._head, body, governed=True) as answer:
+            reader = BodyReader(answer, self._services, self._exchange)
+            if answer.status >= 400:
+                self._tell_end(turn, "upstream_error")
+                await self._client.write(_error_event(await reader.read()))
+                return False
+            if not is_events(header(answer.headers, "content-type"), await reader.peek()):
+                raise UpstreamError("The upstream's answer to a continuation is no stream.", kind="protocol")
+            self._lead.rounds += 1
+            return await self._one(reader, only=index)
+
+    async def _send_tail(self) -> None:
+        """Usage, added up, and the last event: once, at the very end."""
+        out = b""
+        if (event := self._lead.usage_event) is not None and event.data is not None:
+            changes: dict[jsontext.Path, bytes | None] = {("usage",): jsontext.render(self._lead.usage)}
+            first = self._lead.envelope
+            changes |= {(k,): jsontext.render(first[k]) for k in ("id", "created") if k in first}
+            out += event.with_data(jsontext.edit(event.data, changes))
+        if self._lead.done_event is not None:
+            out += self._lead.done_event.raw
+        if out:
+            await self._client.write(out)
+
+    async def _with_pings(self, work: Awaitable[T]) -> T:
+        """Wait for something while the client gets a comment now and then."""
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                done, _ = await asyncio.wait([task], timeout=PING_SECONDS)
+                if done:
+                    return task.result()
+                await self._client.write(PING)
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+
+def _error_event(body: bytes) -> bytes:
+    """The upstream's error as an event of a stream."""
+    try:
+        value = jsontext.parse(body)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and value.get("error"):
+        return render(jsontext.render({"error": value["error"]}))
+    raise UpstreamError("The upstream refused to go on with the answer.", kind="protocol")

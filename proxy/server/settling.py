@@ -1,0 +1,194 @@
+"""What a decided batch makes necessary before a byte that depends on it may leave: ids, records, runs.
+
+Answers in one piece and streams come here alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from proxy.core.batch.record import BatchRecord, ResumeRecord, Round, TurnRecord
+from proxy.core.calls import BatchId
+from proxy.core.exchange.judging import Conclusion, End, Judged
+from proxy.core.exchange.turns import Bounds, ChoiceTurn, call_records, hidden_round, ids_to_give, pending_batch
+from proxy.core.jsontext import parse_own, render_text
+from proxy.core.protocol.chat import ChatRequest, content_text, digest_with
+from proxy.errors import StoreError
+from proxy.server.ledger import Ledger
+from proxy.server.running import Caller, Runs
+from proxy.server.telling import Telling
+from proxy.tools.spec import Execution
+
+_ID_CHARACTERS = string.ascii_letters + string.digits
+
+
+def fresh_call_id() -> str:
+    """An id that nobody can guess and that comes only once."""
+    return "call_" + "".join(secrets.choice(_ID_CHARACTERS) for _ in range(24))
+
+
+@dataclass(slots=True)
+class Resume:
+    """How far earlier tries of this request have come. `version` is what the ledger holds (0: nothing, None: this
+    request keeps to itself, since another try of it was faster)."""
+
+    digest: str
+    version: int | None = 0
+    record: ResumeRecord | None = None
+
+
+@dataclass(slots=True)
+class Settling:
+    """What one request keeps in the ledger. `used_ids` are the ids of calls in its history."""
+
+    caller: Caller
+    runs: Runs
+    telling: Telling
+    request: ChatRequest
+    bounds: Bounds
+    used_ids: frozenset[str]
+    resume: Resume
+    id: str = field(default_factory=lambda: secrets.token_hex(12))
+    stored: list[tuple[int, BatchId]] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.caller.ledger
+
+    async def surface(
+        self,
+        turn: ChoiceTurn,
+        batch: Sequence[Judged],
+        *,
+        conclusion: Conclusion,
+        known: frozenset[str],
+        message: str,
+        shown: str,
+        index: int,
+    ) -> list[str | None]:
+        """Keep what a surfaced batch needs kept; the ids that the client gets. Raises StoreError."""
+        own: list[str | None] = [str(j.call.call_id) for j in batch]
+        originals = any(j.verdict.original_history and not j.held for j in batch)
+        needed = conclusion.end is End.SPLIT or bool(turn.rounds) or originals or bool(known)
+        if conclusion.end is End.CUT or not needed:
+            self.telling.surfaced(own)
+            return [None] * len(batch)
+        if any(j.call.kind == "legacy" for j in batch):
+            await self._keep_legacy(turn, batch, shown=shown, message=message)
+            return [None] * len(batch)
+        ids = ids_to_give(batch, conclusion, taken=self.used_ids | known, fresh_id=fresh_call_id)
+        batch_id = BatchId(f"{self.id}.{index}.{len(turn.rounds)}")
+        records = call_records(batch, conclusion, ids)
+        record = BatchRecord(batch_id, message, shown, records, tuple(turn.rounds))
+        await self.ledger.save_batch(record)
+        self.stored.append((index, batch_id))
+        self.telling.split(record)
+        self.telling.surfaced(ids)
+        await self._start_eager(record)
+        return ids
+
+    async def _keep_legacy(self, turn: ChoiceTurn, batch: Sequence[Judged], *, shown: str, message: str) -> None:
+        """A legacy call has no id: hidden rounds before it are found by the whole history, as those before a text."""
+        if not turn.rounds:
+            return
+        call = next(j for j in batch if j.call.kind == "legacy")
+        said = {
+            "role": "assistant",
+            "content": shown,
+            "function_call": {"name": call.call.name, "arguments": call.text},
+        }
+        await self._keep_turn(turn, said, content=parse_own(message.encode()).get("content"))
+
+    async def _start_eager(self, record: BatchRecord) -> None:
+        for ordinal, call in enumerate(record.calls):
+            if call.stage is None and call.result is None:
+                spec = self.caller.loaded.tools.specs.get(call.call.name)
+                if spec is not None and spec.execution is Execution.EAGER:
+                    await self.runs.begin(self.caller, record.batch_id, ordinal, call=call, recheck=False)
+
+    async def end_text(self, turn: ChoiceTurn, *, text: str, own: str) -> None:
+        """Keep the hidden rounds of a turn that ends in text. Raises StoreError."""
+        if turn.rounds:
+            await self._keep_turn(turn, {"role": "assistant", "content": text}, content=own)
+
+    async def _keep_turn(self, turn: ChoiceTurn, said: dict[str, Any], *, content: Any) -> None:
+        digest = digest_with(self.request, said)
+        await self.ledger.save_turn(digest, TurnRecord(render_text(content), tuple(turn.rounds)))
+
+    async def hold(
+        self,
+        turn: ChoiceTurn,
+        batch: Sequence[Judged],
+        *,
+        conclusion: Conclusion,
+        message: str,
+        head: dict[str, Any],
+        usage: Any,
+        nothing_shown: bool,
+    ) -> None:
+        """Answer every call of a batch that is held whole, and add the hidden round to the turn. Raises StoreError."""
+        batch_id = BatchId(f"{self.id}.0.{len(turn.rounds)}")
+        pending = pending_batch(batch, conclusion, batch_id=batch_id, message=message)
+        if any(j.runs for j in batch) and self.resume.version is not None:
+            record = ResumeRecord(self.id, render_text(head), render_text(usage), tuple(turn.rounds), pending)
+            taken = await self._save_resume(record, may_adopt=nothing_shown)
+            if taken is not None:
+                await self.take_up(turn, taken)
+                return
+        turn.add_round(await self.run_pending(pending), self.bounds)
+
+    async def _save_resume(self, record: ResumeRecord, *, may_adopt: bool) -> ResumeRecord | None:
+        """Keep how far this request has come; the record of another try that was faster, where that may be taken up."""
+        assert self.resume.version is not None
+        if await self.ledger.save_resume(self.resume.digest, record, self.resume.version):
+            self.resume.version += 1
+            return None
+        other = await self.ledger.resume(self.resume.digest)
+        if other is None or not may_adopt:
+            self.resume.version = None
+            return None
+        self.resume.record, self.resume.version = other
+        return self.resume.record
+
+    async def take_up(self, turn: ChoiceTurn, record: ResumeRecord) -> None:
+        """Go on from the rounds that another try of this request has come to. Raises StoreError."""
+        for hidden in record.rounds[len(turn.rounds) :]:
+            turn.add_round(hidden, self.bounds)
+            text = content_text(parse_own(hidden.message.encode()).get("content"))
+            turn.texts += [text] if text else []
+        if record.pending is not None:
+            turn.add_round(await self.run_pending(record.pending), self.bounds)
+            text = content_text(parse_own(record.pending.message.encode()).get("content"))
+            turn.texts += [text] if text else []
+
+    async def run_pending(self, pending: BatchRecord) -> Round:
+        """The round of a batch whose calls are all held, once each has its result."""
+        due = [i for i, call in enumerate(pending.calls) if call.result is None]
+        work = [self.runs.result(self.caller, pending.batch_id, i, call=pending.calls[i], recheck=False) for i in due]
+        runs = dict(zip(due, await asyncio.gather(*work), strict=True))
+        results = [
+            (runs[i].text, runs[i].blocked, runs[i].failed)
+            if i in runs
+            else (call.result or "", call.blocked, call.blocked)
+            for i, call in enumerate(pending.calls)
+        ]
+        return hidden_round(pending.message, pending, results)
+
+    async def done(self) -> None:
+        """The client has the whole answer: nothing of it has to be taken up again."""
+        if self.resume.version:
+            try:
+                await self.ledger.drop_resume(self.resume.digest)
+            except StoreError:
+                return  # it expires by itself
+
+
+def request_digest(target: str, body: bytes) -> str:
+    """What tells a request that is sent again from every other of its tenant."""
+    return hashlib.sha256(target.encode("utf-8", "replace") + b"\0" + body).hexdigest()

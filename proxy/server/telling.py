@@ -1,0 +1,168 @@
+"""Telling metrics, audit and log what was decided and what came back: every call once, every result once.
+
+What "once" means over several requests is remembered in this process, for the latest entries only.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from proxy.core.arguments import read_arguments
+from proxy.core.batch.record import BatchRecord
+from proxy.core.batch.rejoin import Found, Progress
+from proxy.core.calls import Api, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.exchange.judging import Judged, batch_kind
+from proxy.core.jsontext import Object
+from proxy.core.policy.verdicts import ResultVerdict
+from proxy.server.audit import AuditRecord
+from proxy.server.services import ExchangeIn, Services
+
+_LATEST = 20_000
+
+
+class Recent:
+    """The latest keys that were seen, each with a time."""
+
+    def __init__(self, most: int = _LATEST) -> None:
+        self._most = most
+        self._times: OrderedDict[Hashable, float] = OrderedDict()
+
+    def add(self, key: Hashable, now: float = 0.0) -> bool:
+        """Remember a key; whether it is new."""
+        if key in self._times:
+            return False
+        self._times[key] = now
+        if len(self._times) > self._most:
+            self._times.popitem(last=False)
+        return True
+
+    def pop(self, key: Hashable) -> float | None:
+        return self._times.pop(key, None)
+
+
+@dataclass(slots=True)
+class Seen:
+    """What this process has counted already, and when it surfaced calls to clients."""
+
+    results: Recent = field(default_factory=Recent)
+    rejoins: Recent = field(default_factory=Recent)
+    forgotten: Recent = field(default_factory=Recent)
+    surfaced: Recent = field(default_factory=Recent)
+
+
+class Telling:
+    """What one request has to tell."""
+
+    def __init__(self, services: Services, exchange: ExchangeIn, seen: Seen, *, facts: RequestFacts, api: Api) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._seen = seen
+        self._facts = facts
+        self._api = api
+
+    def _declared(self, name: str) -> bool:
+        plain = run_name(name)
+        return (
+            name in self._facts.declared or plain in self._facts.declared or plain in self._exchange.loaded.tools.specs
+        )
+
+    def batch(self, batch: Sequence[Judged], held_for: Sequence[float]) -> None:
+        """A batch was decided."""
+        if not batch:
+            return
+        self._services.metrics.batch(api=self._api, kind=batch_kind(batch))
+        for judged, seconds in zip(batch, held_for, strict=True):
+            self.call(judged, seconds)
+
+    def call(self, judged: Judged, seconds: float) -> None:
+        """A call was decided; it was held back for so long."""
+        verdict, metrics = judged.verdict, self._services.metrics
+        self._exchange.log.calls += 1
+        name = run_name(judged.call.name)
+        rows = [(verdict.decision, verdict.policy, verdict.rule, "enforce")]
+        rows += [(s.decision, s.policy, s.rule, "shadow") for s in verdict.shadows]
+        for decision, policy, rule, mode in rows:
+            metrics.tool_call(
+                tool=name,
+                declared=self._declared(judged.call.name),
+                api=self._api,
+                owner=judged.owner,
+                decision=decision,
+                policy=policy,
+                rule=rule,
+                mode=mode,
+            )
+        for error in verdict.errors:
+            metrics.policy_error(policy=error.policy, rule=error.rule)
+        metrics.hold(seconds, api=self._api)
+        self._audit(judged)
+
+    def _audit(self, judged: Judged) -> None:
+        verdict, log = judged.verdict, self._exchange.log
+        arguments = read_arguments(judged.call)
+        shown: Object | str = judged.call.text if arguments.value is None else arguments.value
+        self._services.audit.record(
+            AuditRecord(
+                request_id=self._exchange.request_id,
+                trace_id=log.trace,
+                tenant=str(self._facts.tenant),
+                client=self._facts.client,
+                api=self._api,
+                model=self._facts.model,
+                call_id=str(judged.call.call_id),
+                tool=judged.call.name,
+                owner=judged.owner,
+                decision=verdict.decision,
+                policy=verdict.policy,
+                rule=verdict.rule,
+                mode="enforce",
+                args=shown,
+            )
+        )
+
+    def surfaced(self, ids: Iterable[str | None]) -> None:
+        """The client was given calls under these ids."""
+        now = self._services.clock()
+        for call_id in ids:
+            if call_id:
+                self._seen.surfaced.add((self._facts.tenant, call_id), now)
+
+    def result(self, call: ToolCall, verdict: ResultVerdict, *, call_id: str, index: int) -> None:
+        """A client sent a result, perhaps not for the first time."""
+        key = (self._facts.tenant, call_id or call.name, index)
+        if not self._seen.results.add(key):
+            return
+        metrics, name, declared = self._services.metrics, run_name(call.name), self._declared(call.name)
+        metrics.tool_result(tool=name, declared=declared, owner=Owner.CLIENT, outcome=verdict.outcome)
+        for error in verdict.errors:
+            metrics.policy_error(policy=error.policy, rule=error.rule)
+        since = self._seen.surfaced.pop((self._facts.tenant, call_id))
+        if since is not None:
+            seconds = max(0.0, self._services.clock() - since)
+            metrics.tool_duration(seconds, tool=name, declared=declared, owner=Owner.CLIENT, outcome="ok")
+
+    def split(self, record: BatchRecord) -> None:
+        """A batch entered the ledger; its calls without a result are waited for."""
+        waiting = sum(c.result is None and c.stage != 0 for c in record.calls)
+        if waiting:
+            self._services.metrics.held(record.batch_id, count=waiting, since=self._services.clock())
+
+    def rejoins(self, found: Found, forgotten: frozenset[str]) -> None:
+        """A history showed batches of the ledger."""
+        metrics = self._services.metrics
+        for anchor in found.anchors:
+            if anchor.released:
+                metrics.unheld(anchor.batch.batch_id)
+                outcome = "rejoined" if anchor.progress is Progress.WHOLE else "partial"
+                if self._seen.rejoins.add((self._facts.tenant, anchor.batch.batch_id, outcome)):
+                    metrics.rejoin(api=self._api, outcome=outcome)
+            for _ in anchor.dropped:
+                metrics.stray_result(api=self._api)
+        for _ in range(found.mismatches):
+            metrics.rejoin(api=self._api, outcome="mismatch")
+        for call_id in forgotten:
+            if self._seen.forgotten.add((self._facts.tenant, call_id)):
+                metrics.rejoin(api=self._api, outcome="forgotten")
+                self._services.log.event("warning", "a batch was forgotten", request_id=self._exchange.request_id)
