@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """Rules of calls, of results, and lanes. Rules that hide come first: a hidden tool is hidden whatever else is said."""
+    """Rules of calls, of results, and lanes. Those that hide come first: a hidden tool is hidden, come what may."""
 
     calls: tuple[Rule, ...]
     results: tuple[ResultRule, ...]

@@ -88,6 +88,12 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         expected = str(ctx.get("expected", ""))
         known = [word.strip("' ") for word in expected.replace(" or ", ",").split(",")]
         return f"{_shown(value)} is not known{suggestion(str(value), known)}: expected {expected}"
+    if kind == "greater_than_equal":
+        return f"expected at least {ctx['ge']}, got {_shown(value)}"
+    if kind == "string_pattern_mismatch":
+        return f"{_shown(value)} does not fit {ctx['pattern']}"
+    if kind == "too_short":
+        return "expected at least one entry"
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}, got {_shown(value)}"
     if kind == "value_error":

@@ -12,6 +12,7 @@ import jsonschema_rs
 
 from proxy.core.jsontext import Json
 from proxy.core.policy.values import plain
+from proxy.core.policy.weighing import check_weight
 
 _MOST_ERRORS = 5
 _MOST_CHARACTERS = 300
@@ -29,6 +30,7 @@ class Schema:
             raise ValueError("expected a JSON Schema: a mapping, true or false")
         options = jsonschema_rs.RegexOptions(size_limit=_MAX_PATTERN_BYTES, dfa_size_limit=_MAX_PATTERN_BYTES)
         try:
+            check_weight(schema)
             whole: Any = plain(schema)
             return cls(jsonschema_rs.validator_for(whole, offline=True, pattern_options=options))
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:

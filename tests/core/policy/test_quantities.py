@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from proxy.core.policy.quantities import parse_duration, parse_size
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("250ms", 0.25), ("5s", 5), ("10m", 600), ("24h", 86400), ("1.5s", 1.5), ("0s", 0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    """A duration is a number and a unit."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(("text", "size"), [("512Ki", 1 << 19), ("64Mi", 64 << 20), ("1Gi", 1 << 30), ("7", 7), (7, 7)])
+def test_sizes(text: Any, size: int) -> None:
+    """A size is a number of bytes, with a unit or without."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("wrong", ["soon", "5", 5, "-1s", None, "1d", ""])
+def test_what_is_no_duration(wrong: Any) -> None:
+    """The message says what was expected."""
+    with pytest.raises(ValueError, match="expected a duration such as"):
+        parse_duration(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["lots", -1, True, None, "1K", 1.5])
+def test_what_is_no_size(wrong: Any) -> None:
+    """The message says what was expected."""
+    with pytest.raises(ValueError, match="expected a size such as"):
+        parse_size(wrong)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from proxy.core.policy.scanning import MAX_DEPTH, scan
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        ("args.a.b == 1", {("args", "a", "b")}),
+        ('args["x-y"].b', {("args", "x-y", "b")}),
+        ("args.list[0].c", {("args", "list")}),
+        ("args[tool]", {("args",), ("tool",)}),
+        ('args["a\\n"]', {("args",)}),
+        ("args.s.size() > 1", {("args", "s")}),
+        ("args . s . t", {("args", "s", "t")}),
+        ("has(args.a) // args.b", {("args", "a")}),
+        ("'args.b' == \"args.c\"", set()),
+        ("r'\\' + args.a", {("args", "a")}),
+        ('"""args.b " """ + args.a', {("args", "a")}),
+        ("args.xs.all(x, x.y > args.z)", {("args", "xs"), ("x",), ("x", "y"), ("args", "z")}),
+    ],
+)
+def test_what_an_expression_reads_is_seen(source: str, reads: set[tuple[str, ...]]) -> None:
+    """Fixed keys are followed as far as they go; strings and comments are not read."""
+    assert set(scan(source).reads) == reads
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("a" * 2049, "longer than 2048 bytes"),
+        ("(" * (MAX_DEPTH + 1), "nest deeper"),
+        ("[" * (MAX_DEPTH + 1), "nest deeper"),
+        ("!" * 500 + "declared", "operators"),
+        ("+".join(["1"] * 600), "operators"),
+        ("a" + ".b" * 500, "operators"),
+        ("args.xs.all(x, args.ys.all(y, x < y))", "inside another"),
+        ("args.xs.map(x, (args.ys . filter (y, true)))", "inside another"),
+        ("args.`x`", "unexpected"),
+        ('"open', "unexpected"),
+        ("x.y{a: 1}", "messages"),
+    ],
+)
+def test_what_could_exhaust_the_library_is_refused(source: str, said: str) -> None:
+    """Length, depth, operators and nesting of comprehensions are bounded before the library sees a source."""
+    with pytest.raises(ValueError, match=said):
+        scan(source)
+
+
+def test_comprehensions_one_after_another_are_taken() -> None:
+    """A comprehension over what another gave is no nesting."""
+    assert scan("args.xs.filter(x, x > 1).all(y, y < 2)").bound == {"x", "y"}
