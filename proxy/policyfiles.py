@@ -17,9 +17,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from proxy.core.policy.compile import PolicySet, compile_policies
+from proxy.core.policy.compile import compile_policies
+from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.model import PolicyDocument
-from proxy.core.policy.problems import DocumentProblem, PolicyProblems, problems_of, suggestion
+from proxy.core.policy.problems import PolicyProblems, problems_of, suggestion
 from proxy.core.policy.verdicts import DefaultAction
 from proxy.errors import ConfigError, Problem
 from proxy.yamlfile import Document, read_documents
@@ -154,7 +155,7 @@ def _is_policy(document: Document, file: PolicyFile) -> bool:
     if not file.named and not ours:
         return False
     path = ("kind",) if "kind" in value else ()
-    near = suggestion(kind, (KIND, *OTHER_KINDS)) if isinstance(kind, str) else ""
+    near = suggestion(kind, (KIND, *OTHER_KINDS)) if isinstance(kind, str) and kind not in OTHER_KINDS else ""
     raise ConfigError([document.problem(path, f"this is no policy{near}; expected kind: {KIND}")])
 
 
@@ -163,35 +164,38 @@ def _is_policy(document: Document, file: PolicyFile) -> bool:
 
 def compile_documents(documents: Sequence[Document], default_action: DefaultAction) -> PolicySet:
     """One set of policy documents. Raises ConfigError with every problem, each where it stands."""
-    problems: list[DocumentProblem] = []
-    valid: list[tuple[int, PolicyDocument]] = []
-    for index, document in enumerate(documents):
+    twice = dict(_named_twice(documents))
+    problems = list(twice.values())
+    read: list[tuple[Document, PolicyDocument]] = []
+    for number, document in enumerate(documents):
         try:
-            valid.append((index, PolicyDocument.model_validate(document.value)))
+            policy = PolicyDocument.model_validate(document.value)
         except ValidationError as error:
-            problems += problems_of(error, document.value, model=PolicyDocument, document=index)
-    policies = None
+            found = problems_of(error, document.value, model=PolicyDocument)
+            problems += [document.problem(problem.path, problem.message) for problem in found]
+        else:
+            if number not in twice:
+                read.append((document, policy))
     try:
-        policies = compile_policies([policy for _, policy in valid], default_action=default_action)
+        policies = compile_policies([policy for _, policy in read], default_action=default_action)
     except PolicyProblems as error:
-        problems += [DocumentProblem(valid[p.document][0], p.path, p.message) for p in error.problems]
-    told = [documents[p.document].problem(p.path, p.message) for p in problems]
-    told += _named_twice(documents)
-    if told or policies is None:
-        raise ConfigError(sorted(told, key=lambda problem: (problem.file, problem.line, problem.column)))
+        problems += [read[p.document][0].problem(p.path, p.message) for p in error.problems]
+    if problems:
+        raise ConfigError(sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column)))
     return policies
 
 
-def _named_twice(documents: Sequence[Document]) -> Iterator[Problem]:
+def _named_twice(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:
+    """Documents whose name another one has before them, by number."""
     first: dict[str, Document] = {}
-    for document in documents:
+    for number, document in enumerate(documents):
         name = _name(document)
         if name is None:
             continue
         if name in first:
             line = first[name].problem(("metadata", "name"), "").line
             message = f"the policy name '{name}' is taken by {first[name].file}:{line}; expected a name of its own"
-            yield document.problem(("metadata", "name"), message)
+            yield number, document.problem(("metadata", "name"), message)
         first.setdefault(name, document)
 
 
