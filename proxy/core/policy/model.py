@@ -393,7 +393,7 @@ class SpecModel(Document):
     match: MatchModel = MatchModel()
     """Narrows every rule of the policy."""
     batch: BatchModel = BatchModel()
-    """What holds for a whole batch."""
+    """How calls of one batch are surfaced."""
     rules: list[RuleModel] = []
     """The rules in their order."""
 
@@ -421,9 +421,9 @@ class PolicyDocument(Document):
     kind: Literal["ToolPolicy"]
     """What this document is."""
     metadata: MetadataModel
-    """What the policy is."""
+    """Its name, and what people may want to know of it."""
     spec: SpecModel
-    """What the policy says."""
+    """Its settings and rules."""
 
 
 def read_document(source: Any, number: int = 0) -> PolicyDocument:

@@ -45,9 +45,9 @@ def misplaced(message: str, *below: str | int) -> PydanticCustomError:
 
 def suggestion(word: str, known: Sequence[str]) -> str:
     """` (did you mean 'x'?)` where a known word is close, nothing otherwise."""
-    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
-    close = close or [name for name in known if name.lower() == word.lower()]
-    return f" (did you mean '{close[0]}'?)" if close else ""
+    lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    return f" (did you mean '{lower[close[0]]}'?)" if close else ""
 
 
 def problems_of(

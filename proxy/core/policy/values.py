@@ -77,9 +77,19 @@ def exact(value: Any) -> Json:
         raise ValueError(f"expected a JSON value, got the number {value}")
     if isinstance(value, int) and not isinstance(value, bool) and not -(2**63) <= value < 2**63:
         return SpelledInt(str(value))
-    if value is None or isinstance(value, str | bool | int | float):
+    if isinstance(value, str):
+        _check_text(value)
+        return value
+    if value is None or isinstance(value, bool | int | float):
         return value
     raise ValueError(f"expected a JSON value, got a {type(value).__name__}")
+
+
+def _check_text(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("expected a JSON value, got text with half a surrogate pair") from None
 
 
 def keyed(value: Json) -> str:

@@ -45,7 +45,7 @@ def test_values_of_documents_are_written_exactly() -> None:
     assert (
         render_text(exact({"a": [2**70, 1.5, None, True, "x"]})) == '{"a":[1180591620717411303424,1.5,null,true,"x"]}'
     )
-    for wrong in (float("nan"), float("inf"), object()):
+    for wrong in (float("nan"), float("inf"), object(), "\ud800"):
         with pytest.raises(ValueError, match="expected a JSON value"):
             exact(wrong)
 
