@@ -309,7 +309,8 @@ def _judge_wrapper(rules: tuple[Rule, ...], subject: Subject, setting: Setting) 
         verdicts.append((yield from judge(rules, inner, replace(setting, may_change=False))))
         if verdicts[-1].held:
             break
-    return _together(verdicts, view.new_text if rules else None)
+    enforced = any(not rule.origin.shadow for rule in rules)
+    return _together(verdicts, view.new_text if enforced else None)
 
 
 def _together(verdicts: list[Verdict], text: str | None) -> Verdict:

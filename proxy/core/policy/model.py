@@ -221,7 +221,7 @@ class LimitModel(Document):
 
     max: int = Field(ge=1)
     """How many."""
-    per: Duration
+    per: Duration = Field(gt=0)
     """The window."""
     by: list[Annotated[str, Field(pattern=r"^(tool|tenant|client|user|args(\.[^.]+)+)$")]] = Field(
         default=["tenant", "tool"], min_length=1

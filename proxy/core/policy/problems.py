@@ -90,6 +90,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"{_shown(value)} is not known{suggestion(str(value), known)}: expected {expected}"
     if kind == "greater_than_equal":
         return f"expected at least {ctx['ge']}, got {_shown(value)}"
+    if kind == "greater_than":
+        return f"expected more than {ctx['gt']:g}, got {_shown(value)}"
     if kind == "string_pattern_mismatch":
         return f"{_shown(value)} does not fit {ctx['pattern']}"
     if kind == "too_short":

@@ -248,6 +248,7 @@ def test_a_wrapper_defers_notes_and_cleans_as_its_calls_do() -> None:
     text = '{"tool_uses":[],"tool_uses":[{"recipient_name":"a","parameters":{}}]}'
     assert judge([rule("x", block=NO)], WRAPPER, text).text == '{"tool_uses":[{"recipient_name":"a","parameters":{}}]}'
     assert judge([], WRAPPER, text) == ALLOWED
+    assert judge(policies({"mode": "shadow", "rules": [rule("x", block=NO)]}), WRAPPER, text) == ALLOWED
 
 
 @pytest.mark.parametrize("text", ['{"limit": 11}', '{"limit": "1"}', "{}", "[]", "{", '{"limit": 1} x', '"[1]"'])

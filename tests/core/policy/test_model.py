@@ -58,6 +58,7 @@ def the_problem(**parts: Any) -> tuple[str, str]:
         ({"validate": {"schema": {"type": "nope"}}}, "0.validate.schema", "no JSON Schema"),
         ({"limit": {"max": 0, "per": "1h"}}, "0.limit.max", "expected at least 1"),
         ({"limit": {"max": 1.5, "per": "1h"}}, "0.limit.max", "expected a whole number"),
+        ({"limit": {"max": 1, "per": "0s"}}, "0.limit.per", "expected more than 0"),
         ({"limit": {"max": 1, "per": "soon"}}, "0.limit.per", "expected a duration"),
         ({"limit": {"max": 1, "per": "1h", "by": ["args."]}}, "0.limit.by.0", "does not fit"),
         ({"hide": {}, "when": "true"}, "0.when", "hide matches by"),

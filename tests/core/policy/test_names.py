@@ -31,6 +31,12 @@ def test_an_exact_glob_takes_one_spelling() -> None:
     assert not any(globs.fits_exactly(NamedTool.of(name)) for name in ("Search_all", "search-all", "search_all2", ""))
 
 
+def test_half_a_surrogate_pair_is_a_character() -> None:
+    """A name that is no proper text slips past no star."""
+    assert NameGlobs.compile(["*_order"]).fits(NamedTool.of("delete\ud800_order"))
+    assert NameGlobs.compile(["delete?order"]).fits(NamedTool.of("delete\udfff_order"[:7] + "_order"[1:]))
+
+
 def test_an_empty_name_fits_every_folded_glob_and_no_exact_one() -> None:
     """A call without a name meets every rule that can hold it, and none that lets it go."""
     globs = NameGlobs.compile(["delete_*"])
