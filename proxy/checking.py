@@ -7,7 +7,7 @@ mistake that is found on two ways is told once. Nothing is started. Must not kno
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from proxy.configfile import KIND as CONFIG_KIND
@@ -31,27 +31,16 @@ class Findings:
 
 def check(paths: Sequence[str], environ: Mapping[str, str]) -> Findings:
     """Look at files, folders and globs of configurations and policies."""
-    errors: list[Problem] = []
-    warnings: list[Problem] = []
-    configurations: list[Path] = []
-    documents: list[Document] = []
-    try:
-        for file in find_files(paths, Path()):
-            try:
-                found = read_documents(file.path)
-                configurations += [file.path] * any(_kind(document) == CONFIG_KIND for document in found)
-                documents += policies_in([d for d in found if _kind(d) not in OTHER_KINDS], file)
-            except ConfigError as error:
-                errors += error.problems
-    except ConfigError as error:
-        errors += error.problems
-    sets = [(documents, DefaultAction.ALLOW)]
-    for path in configurations:
+    given = _read(paths)
+    errors = given.errors
+    sets = [(given.policies, DefaultAction.ALLOW)]
+    for path in given.configurations:
         try:
             config = load_config(path, environ=environ)
             sets.append((read_policies(config.policies, Path()), config.default_action))
         except ConfigError as error:
             errors += error.problems
+    warnings: list[Problem] = []
     for policies, default_action in sets:
         try:
             compile_documents(policies, default_action)
@@ -59,7 +48,32 @@ def check(paths: Sequence[str], environ: Mapping[str, str]) -> Findings:
         except ConfigError as error:
             errors += error.problems
     count = len({(document.file, document.places[()]) for policies, _ in sets for document in policies})
-    return Findings(_once(errors), _once(warnings), len(configurations), count)
+    return Findings(_once(errors), _once(warnings), len(given.configurations), count)
+
+
+@dataclass(slots=True)
+class _Given:
+    """What the paths lead to."""
+
+    errors: list[Problem] = field(default_factory=list)
+    configurations: list[Path] = field(default_factory=list)
+    policies: list[Document] = field(default_factory=list)
+
+
+def _read(paths: Sequence[str]) -> _Given:
+    given = _Given()
+    try:
+        files = find_files(paths, Path())
+    except ConfigError as error:
+        return _Given(errors=error.problems)
+    for file in files:
+        try:
+            found = read_documents(file.path)
+            given.configurations += [file.path] * any(_kind(document) == CONFIG_KIND for document in found)
+            given.policies += policies_in([d for d in found if _kind(d) not in OTHER_KINDS], file)
+        except ConfigError as error:
+            given.errors += error.problems
+    return given
 
 
 def _once(problems: Sequence[Problem]) -> tuple[Problem, ...]:

@@ -36,7 +36,6 @@ from proxy.settings import (
     size,
 )
 from proxy.toolconfig import ToolEntry
-from proxy.tools.spec import ToolSpec
 
 API_VERSION: Final = "sidecall.io/v1"
 DEFAULT_UPSTREAM = "https://api.openai.com/v1"
@@ -367,11 +366,6 @@ class Config(Settings):
     metrics: Metrics = Field(default=Metrics(), description="What metrics tell apart.")
     log: Log = Field(default=Log(), description="What is logged.")
     shutdown: Shutdown = Field(default=Shutdown(), description="How it ends on SIGTERM.")
-
-    def tool_specs(self) -> tuple[ToolSpec, ...]:
-        """The proxy tools that are declared one by one."""
-        specs = (entry.spec() for entry in self.tools)
-        return tuple(spec for spec in specs if spec is not None)
 
     def is_open_to_others(self) -> bool:
         """Whether callers that nobody knows could use the configured key from another machine."""

@@ -24,7 +24,7 @@ from proxy.core.jsontext import render
 from proxy.core.policy.problems import suggestion
 from proxy.errors import ConfigError, Problem
 from proxy.settings import Surroundings
-from proxy.yamlfile import Document, read_documents
+from proxy.yamlfile import Document, Place, read_documents
 
 KIND = "Config"
 PREFIX = "SIDECALL_"
@@ -74,7 +74,8 @@ def load_config(path: Path | str | None, *, environ: Mapping[str, str], flags: O
     for override in overrides:
         _put(raw, override)
     folder = Path(path).parent if path is not None else Path()
-    config = _validated(raw, Surroundings(folder, environ), _Places(document, overrides), problems)
+    config, found = _validated(raw, Surroundings(folder, environ), _Places(document, overrides))
+    problems += found
     if config is None or problems:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.line, problem.column)))
     return config
@@ -92,7 +93,8 @@ def _read(path: Path) -> Document:
 
 
 def _no_file() -> Document:
-    return Document({"apiVersion": API_VERSION, "kind": KIND}, "configuration", {})
+    nowhere = Place((0, 0), (0, 0))
+    return Document({"apiVersion": API_VERSION, "kind": KIND}, "configuration", {(): nowhere})
 
 
 def _heading(raw: dict[str, Any]) -> Iterator[str]:
@@ -173,28 +175,27 @@ class _Places:
         for override in reversed(self.overrides):
             if path[: len(override.path)] == override.path:
                 return Problem(override.source, 0, 0, message)
-        if () not in self.document.places:
-            return Problem(self.document.file, 0, 0, message)
         return (self.document.value_problem if at_value else self.document.problem)(path, message)
 
 
 # ---------------------------------------------------------------- judging
 
 
-def _validated(
-    raw: dict[str, Any], surroundings: Surroundings, places: _Places, problems: list[Problem]
-) -> Config | None:
+def _validated(raw: dict[str, Any], surroundings: Surroundings, places: _Places) -> tuple[Config | None, list[Problem]]:
+    """The configuration, if it is one, and what is wrong with it."""
     try:
         # JSON mode: strict, and yet lists become tuples and words become members of enums
         config = Config.model_validate_json(render(raw), by_alias=True, by_name=False, context=surroundings)
     except ValidationError as error:
-        for detail in error.errors(include_url=False, include_input=False):
-            path = _path_in(raw, detail)
-            unknown = detail["type"] in ("extra_forbidden", "missing")
-            problems.append(places.problem(path, _message(detail, raw, path), at_value=not unknown))
-        return None
-    problems += [places.problem(path, message) for path, message in _contradictions(config)]
-    return config
+        details = error.errors(include_url=False, include_input=False)
+        return None, [_problem(detail, raw, places) for detail in details]
+    return config, [places.problem(path, message) for path, message in _contradictions(config)]
+
+
+def _problem(detail: ErrorDetails, raw: dict[str, Any], places: _Places) -> Problem:
+    path = _path_in(raw, detail)
+    at_value = detail["type"] not in ("extra_forbidden", "missing")
+    return places.problem(path, _message(detail, raw, path), at_value=at_value)
 
 
 def _contradictions(config: Config) -> Iterator[tuple[JsonPath, str]]:

@@ -54,7 +54,11 @@ def find_files(patterns: Sequence[str], folder: Path) -> list[PolicyFile]:
     found: dict[str, PolicyFile] = {}
     problems: list[Problem] = []
     for pattern in patterns:
-        files = _find(folder / pattern)
+        try:
+            files = _find(folder / pattern)
+        except OSError as error:
+            problems.append(Problem(str(error.filename), 0, 0, f"it cannot be read: {error.strerror}"))
+            continue
         if files is None:
             problems.append(Problem(str(folder / pattern), 0, 0, "there is no such file; expected a policy file"))
         for file in files or ():
@@ -124,13 +128,9 @@ def _state(path: Path) -> tuple[object, ...]:
 
 def read_policies(patterns: Sequence[str], folder: Path) -> list[Document]:
     """The policy documents of a list, in order. Raises ConfigError with every problem."""
-    try:
-        files = find_files(patterns, folder)
-    except OSError as error:
-        raise ConfigError([Problem(str(error.filename), 0, 0, f"it cannot be read: {error.strerror}")]) from error
     documents: list[Document] = []
     problems: list[Problem] = []
-    for file in files:
+    for file in find_files(patterns, folder):
         try:
             documents += policies_in(read_documents(file.path), file)
         except ConfigError as error:

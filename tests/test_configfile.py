@@ -63,6 +63,8 @@ def test_a_file_that_says_nothing_gives_the_defaults(file: Path) -> None:
         ("policies: [1]\n", "3:12", "expected text"),
         ("listen: {tls: {certFile: x}}\n", "3:10", "the key 'keyFile' is missing"),
         ("upstream: {baseUrl: example.com}\n", "3:21", "expected an http or https URL"),
+        ("upstream: {baseUrl: 'http://h:99999/'}\n", "3:21", "expected an http or https URL"),
+        ("state: {url: 'redis://h:99999'}\n", "3:14", "expected memory:, sqlite:PATH"),
         ("upstream: {baseUrl: 'https://u:p@h/v1'}\n", "3:21", "without credentials"),
         ("upstream: {apiKey: {env: NONE}}\n", "3:20", "NONE is not set"),
         ("state: {url: 'mysql:x'}\n", "3:14", "expected memory:, sqlite:PATH"),
@@ -220,6 +222,19 @@ def test_a_configured_key_is_not_open_to_every_caller(listen: str, more: str, st
         (told,) = complaints(file, text, {"K": "v"})
         assert told.startswith("3:16: ")
         assert "allowAnyCaller" in told
+
+
+def test_an_override_does_not_hide_a_section_that_is_none(file: Path) -> None:
+    """The mistake of the file is told where it is."""
+    told = complaints(file, "upstream: 5\n", {"SIDECALL_UPSTREAM": "http://h/v1"})
+    assert told == ["3:11: expected a mapping"]
+
+
+def test_what_is_wrong_without_a_file_has_no_place() -> None:
+    """Flags and environment can contradict each other, too."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, environ={"SIDECALL_ADMIN": "a:b"})
+    assert [str(problem).partition(" ")[0] for problem in caught.value.problems] == ["SIDECALL_ADMIN:"]
 
 
 def test_an_address_of_the_environment_is_judged_with_the_file(file: Path) -> None:

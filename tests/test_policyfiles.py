@@ -64,6 +64,7 @@ def test_the_order_is_that_of_the_list_and_a_file_is_read_once(write: Write, tmp
 
 def test_globs_take_files_and_folders(write: Write, tmp_path: Path) -> None:
     """Nothing has to fit; a file whose name looks like a glob is a file."""
+    (tmp_path / "x3").mkdir()
     for name in ("b.policy.yaml", "a.policy.yaml", "a.other.yaml", "x1/z.yaml", "x2/y/w.yaml", "[a].yaml", "a.md"):
         write(name)
     assert found(tmp_path, "*.policy.yaml") == ["a.policy.yaml", "b.policy.yaml"]
@@ -79,6 +80,21 @@ def test_every_named_file_that_is_missing_is_told(write: Write, tmp_path: Path) 
     write("a.yaml")
     told = complaints(tmp_path, "none.yaml", "a.yaml", "gone/")
     assert [line.partition(":")[0] for line in told] == ["none.yaml", "gone"]
+
+
+def test_a_folder_that_cannot_be_listed_is_told_and_has_a_fingerprint(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a mistake at the start, and no reason to end later."""
+    write("p/a.yaml")
+    seen = fingerprint(["p"], tmp_path)
+
+    def refuse(folder: Path) -> list[str]:
+        raise PermissionError(13, "Permission denied", str(folder))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert complaints(tmp_path, "p") == ["p: it cannot be read: Permission denied"]
+    assert fingerprint(["p"], tmp_path) != seen
 
 
 def mounted(folder: Path, version: str, text: str) -> None:
@@ -106,6 +122,7 @@ def test_links_to_folders_are_followed_and_circles_are_not(write: Write, tmp_pat
     (tmp_path / "p" / "dead.yaml").symlink_to("nothing")
     assert sorted(found(tmp_path, "p")) == ["p/b.yaml", "p/dead.yaml", "p/linked/a.yaml"]
     assert "cannot be read" in complaints(tmp_path, "p")[0]
+    assert fingerprint(["p"], tmp_path) == fingerprint(["p"], tmp_path)
 
 
 # ---------------------------------------------------------------- fingerprints
@@ -204,7 +221,9 @@ def test_every_mistake_is_told_where_it_is(write: Write, tmp_path: Path) -> None
     """Of all files, in their order, those of reading and those of compiling."""
     write("a.yaml", policy("a", "{name: r, blok: {}}", '{name: s, when: "args.a ==", allow: {}}'))
     write("b.yaml", policy("b", "{name: r, allow: {}}", "{name: r, allow: {}}"))
-    told = complaints(tmp_path, "a.yaml", "b.yaml")
+    write("c.yaml", "apiVersion: sidecall.io/v1\nkind: ToolPolicy\nmetadata: {}\n")
+    told = complaints(tmp_path, "a.yaml", "b.yaml", "c.yaml")
+    assert any(line.startswith("c.yaml:3:1: ") and "name" in line for line in told)
     assert any(line.startswith("a.yaml:6:17: ") and "block" in line for line in told)
     assert any(line.startswith("a.yaml:7:17: ") for line in told)
     assert any(line.startswith("b.yaml:7:8: ") and "'r'" in line for line in told)

@@ -80,8 +80,6 @@ def _target(backend: HttpBackend, arguments: Object) -> tuple[str, bytes | None]
         return url, render(rest)
     except ArgumentError as error:
         raise ToolRunError(RunKind.ARGUMENTS, str(error)) from error
-    except TypeError as error:
-        raise ToolRunError(RunKind.ARGUMENTS, "its arguments cannot be written as JSON") from error
 
 
 def _headers(backend: HttpBackend, run: ToolRun, *, has_body: bool) -> dict[str, str]:

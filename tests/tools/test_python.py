@@ -136,6 +136,9 @@ async def test_a_parameter_for_the_context_gets_it(module: ModuleType) -> None:
     def plain(context: str) -> str:
         return context
 
+    def unknown_kind(context: Unknown.Kind) -> str:  # type: ignore[name-defined]  # noqa: F821
+        return str(context)
+
     def open_to_all(context: ToolRun, **more: object) -> str:
         return context.client
 
@@ -144,6 +147,7 @@ async def test_a_parameter_for_the_context_gets_it(module: ModuleType) -> None:
     assert await failure(function, {"q": "x", "context": {}}) == (RunKind.ARGUMENTS, "it takes no argument context")
     assert await run(loaded(module, unknown_here)) == "call_1"
     assert await run(loaded(module, plain), {"context": "words"}) == "words"
+    assert await run(loaded(module, unknown_kind), {"context": "words"}) == "words"
     assert await failure(loaded(module, open_to_all), {"context": "forged"}) == (
         RunKind.ARGUMENTS,
         "it takes no argument context",
@@ -293,3 +297,13 @@ async def test_a_cancelled_run_of_a_sync_function_ends_when_its_thread_does(modu
     assert not ended.is_set()
     go.set()
     await asyncio.wait_for(ended.wait(), 5)
+
+
+async def test_a_thread_that_cannot_be_had_is_a_failure(module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may have none left."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await failure(loaded(module, lambda: 1)) == (RunKind.EXCEPTION, "it raised RuntimeError")
