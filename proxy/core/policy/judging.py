@@ -11,8 +11,8 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from proxy.core.calls import RequestFacts, ToolCall
-from proxy.core.jsontext import Json, Object, render_text
+from proxy.core.calls import RequestFacts
+from proxy.core.jsontext import Object
 from proxy.core.policy.failures import EvaluationError
 from proxy.core.policy.names import fold, is_parallel_wrapper
 from proxy.core.policy.rewriting import Rewrite
@@ -31,6 +31,7 @@ from proxy.core.policy.verdicts import (
     Verdict,
 )
 from proxy.core.policy.views import CallView
+from proxy.core.policy.wrappers import calls_in_wrapper, together
 
 UNEVALUATED = "the rule could not be evaluated"
 NO_POLICY = "no policy allows it"
@@ -297,9 +298,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds * 1000:g}ms"
 
 
-# ---------------------------------------------------------------- the wrapper of parallel calls
-
-
 def _judge_wrapper(rules: tuple[Rule, ...], subject: Subject, setting: Setting) -> Judgement:
     """A wrapper is judged by the calls in it, and held whole when one of them is."""
     view = CallView(setting.facts, subject)
@@ -310,41 +308,4 @@ def _judge_wrapper(rules: tuple[Rule, ...], subject: Subject, setting: Setting) 
         if verdicts[-1].held:
             break
     enforced = any(not rule.origin.shadow for rule in rules)
-    return _together(verdicts, view.new_text if enforced else None)
-
-
-def _together(verdicts: list[Verdict], text: str | None) -> Verdict:
-    shadows = tuple(dict.fromkeys(shadow for verdict in verdicts for shadow in verdict.shadows))
-    errors = tuple(dict.fromkeys(error for verdict in verdicts for error in verdict.errors))
-    last = verdicts[-1]
-    if last.held:
-        return replace(last, shadows=shadows, errors=errors)
-    named = next((verdict for verdict in verdicts if verdict.rule), last)
-    deferred = any(verdict.deferred for verdict in verdicts)
-    return replace(named, text=text, deferred=deferred, shadows=shadows, errors=errors)
-
-
-def calls_in_wrapper(view: CallView) -> list[ToolCall]:
-    """The calls in a wrapper, at least one: what cannot be read is a call without a name, which meets every rule
-    that can hold."""
-    wrapper = view.subject.call
-    try:
-        uses = view.arguments().get("tool_uses")
-    except EvaluationError:
-        uses = None
-    if view.is_free_text or not isinstance(uses, list) or not uses:
-        return [replace(wrapper, name="", namespace="")]
-    return [_inner(wrapper, use) for use in uses]
-
-
-def _inner(wrapper: ToolCall, use: Json) -> ToolCall:
-    fields = use if isinstance(use, dict) else {}
-    name, parameters = fields.get("recipient_name"), fields.get("parameters", {})
-    text = parameters if isinstance(parameters, str) else render_text(parameters)
-    return replace(
-        wrapper,
-        name=name if isinstance(name, str) else "",
-        namespace="",
-        text=text,
-        unwrapped=not isinstance(parameters, str),
-    )
+    return together(verdicts, view.new_text if enforced else None)
