@@ -68,23 +68,24 @@ def _rules(documents: Sequence[Any]) -> Iterator[PlacedRule]:
 def _takes_all_of(earlier: PlacedRule, later: PlacedRule) -> bool:
     """Whether every call that the later rule matches is one that the earlier one matches."""
     return all(
-        any(_implied(key, wanted, match.get(key), earlier, later) for match in later.matches)
-        or (key == "tools" and "*" in wanted)
+        (key == "tools" and "*" in wanted) or _implied(key, wanted, earlier=earlier, later=later)
         for of in earlier.matches
         for key, wanted in of.items()
     )
 
 
-def _implied(key: str, wanted: Any, given: Any, earlier: PlacedRule, later: PlacedRule) -> bool:
-    """Whether a call that has what the later rule wants under a key has what the earlier one wants there."""
-    if given is None:
-        return False
+def _implied(key: str, wanted: Any, *, earlier: PlacedRule, later: PlacedRule) -> bool:
+    """Whether calls of the later rule have what the earlier one wants under a key."""
+    given = [match[key] for match in later.matches if key in match]
+    if key == "tools":
+        exact = earlier.action == "allow"
+        # a rule that can hold takes other spellings of a name too, which the earlier one then lets by
+        return (later.action == "allow" or not exact) and any(_names_cover(wanted, names, exact) for names in given)
+    return any(_covers_under(key, wanted, one) for one in given)
+
+
+def _covers_under(key: str, wanted: Any, given: Any) -> bool:
     match key:
-        case "tools":
-            exact = earlier.action == "allow"
-            if exact and later.action != "allow":
-                return False  # the later rule takes other spellings of a name too
-            return all(any(_name_covers(one, other, exact=exact) for one in wanted) for other in given)
         case "models" | "clients":
             return all(any(_covers(one, other) for one in wanted) for other in given)
         case "apis":
@@ -95,6 +96,10 @@ def _implied(key: str, wanted: Any, given: Any, earlier: PlacedRule, later: Plac
             return all(given.get(name) == glob for name, glob in wanted.items())
         case _:
             return bool(wanted == given)
+
+
+def _names_cover(wanted: Sequence[str], given: Sequence[str], exact: bool) -> bool:
+    return all(any(_name_covers(one, other, exact=exact) for one in wanted) for other in given)
 
 
 def _name_covers(one: str, other: str, *, exact: bool) -> bool:
