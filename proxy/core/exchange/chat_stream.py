@@ -154,6 +154,7 @@ class _ChoiceState:
     cut: bool = False
     concluded: bool = False
     done: bool = False
+    hidden: bool = False  # the turn goes on in another answer
     after: list[bytes] = field(default_factory=list)
 
 
@@ -268,7 +269,7 @@ class ChatStream:
             gone: dict[Path, bytes | None] = {("choices", state.finish.at, "finish_reason"): b"null"}
             data = self._emit(index, state, state.finish, more=gone | {("usage",): None})
             steps += [Send(data)] if data else []
-        state.done = True
+        state.done = state.hidden = True
         self._lead.rounds += self._lead.rounds == 1
         return [*steps, *self._release_tail()]
 
@@ -359,9 +360,7 @@ class ChatStream:
         held = _Held(event, value, at, fragments)
         finish = choice.get("finish_reason")
         if state.finished:
-            data = None if fragments or state.done else self._emit(index, state, held)
-            state.after += [data] if data else []
-            return []
+            return self._behind_the_end(index, state, held)
         if finish:
             state.finish, state.finished, state.cut = held, True, finish in CUT_SHORT
             return self._advance(index, state)
@@ -371,6 +370,16 @@ class ChatStream:
         state.queue.append(held)
         self._close_earlier(state, fragments)
         return self._advance(index, state)
+
+    def _behind_the_end(self, index: int, state: _ChoiceState, held: _Held) -> list[Step]:
+        """An event of a choice that has ended already: what it says of itself passes, a call does not."""
+        if held.fragments or state.hidden:
+            return []
+        data = self._emit(index, state, held)
+        if not state.done:
+            state.after += [data] if data else []
+            return []
+        return [Send(data)] if data else []
 
     @staticmethod
     def _close_earlier(state: _ChoiceState, fragments: Sequence[Fragment]) -> None:

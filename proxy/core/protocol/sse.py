@@ -31,14 +31,19 @@ class Event:
             if not line.startswith(b"data:") and line != b"data":
                 lines.append(line)
             elif not placed:
-                lines.append(b"data: " + data)
+                lines += _data_lines(data)
                 placed = True
         return b"\n".join(line for line in lines if line) + b"\n\n"
 
 
 def render(data: bytes) -> bytes:
     """An event of our own."""
-    return b"data: " + data + b"\n\n"
+    return b"\n".join(_data_lines(data)) + b"\n\n"
+
+
+def _data_lines(data: bytes) -> list[bytes]:
+    """Data as lines; JSON that came over several lines still has its line ends between tokens."""
+    return [b"data: " + line for line in _LINE_END.split(data)]
 
 
 def _is_plain(raw: bytes) -> bool:

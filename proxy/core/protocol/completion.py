@@ -1,0 +1,198 @@
+"""Chat Completions, the answer: where its calls stand, and the changes that governing makes to it.
+
+As with requests, an answer is looked at as a value and changed as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.core.calls import Kind, ToolCall
+from proxy.core.jsontext import Path
+from proxy.core.protocol.chat import calls_of, content_text
+
+CUT_SHORT = frozenset({"length", "content_filter"})
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A call and the bytes of its entry (`position` in `tool_calls`; None: it is the `function_call`)."""
+
+    call: ToolCall
+    raw: bytes
+    position: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice of an answer. `at` is its place in the list, `index` its number."""
+
+    at: int
+    index: int
+    message: dict[str, Any]
+    raw: bytes
+    finish: str | None
+    placed: tuple[Placed, ...]
+
+    @property
+    def text(self) -> str:
+        return content_text(self.message.get("content"))
+
+
+class UnreadableError(ValueError):
+    """An answer that is no plain JSON, and that holds something that could be a tool call."""
+
+
+def read_answer(body: bytes) -> dict[str, Any] | None:
+    """A body as an answer with choices; None where it is none. Raises UnreadableError."""
+    try:
+        value = jsontext.parse(body)
+    except ValueError:
+        value = _read_odd(body)
+    return value if isinstance(value, dict) and isinstance(value.get("choices"), list) else None
+
+
+def _read_odd(body: bytes) -> Any:
+    """An answer that strict JSON is not. NaN and half surrogate pairs are in use; a byte-order mark or text
+    behind the value mean that two readers may see two things, so then no call may be in it."""
+    try:
+        value = jsontext.parse_lenient(body)
+    except ValueError:
+        return None
+    try:
+        whole = jsontext.raw(body)
+    except ValueError:
+        whole = None
+    if whole is not None and body.strip(b" \t\n\r") == whole:
+        return value
+    if holds_call(value):
+        raise UnreadableError("it is no plain JSON")
+    return None
+
+
+def holds_call(value: Any) -> bool:
+    """Whether something in a value could be taken for a tool call."""
+    if isinstance(value, list):
+        return any(map(holds_call, value))
+    if not isinstance(value, dict):
+        return False
+    kind = value.get("type")
+    if value.get("tool_calls") or value.get("function_call") or (isinstance(kind, str) and kind.endswith("_call")):
+        return True
+    return any(map(holds_call, value.values()))
+
+
+def read_choices(body: bytes, value: Mapping[str, Any]) -> list[Choice]:
+    """The choices of an answer, with their calls."""
+    raws = jsontext.elements(body, ("choices",))
+    return [
+        _choice(at, choice, raw)
+        for at, (choice, raw) in enumerate(zip(value["choices"], raws, strict=True))
+        if isinstance(choice, dict)
+    ]
+
+
+def _choice(at: int, choice: dict[str, Any], raw: bytes) -> Choice:
+    message, index, finish = choice.get("message"), choice.get("index"), choice.get("finish_reason")
+    message = message if isinstance(message, dict) else {}
+    placed = tuple(place_calls(message, jsontext.raw(raw, ("message",)) or b"{}"))
+    return Choice(
+        at,
+        index if isinstance(index, int) else at,
+        message,
+        raw,
+        finish if isinstance(finish, str) else None,
+        placed,
+    )
+
+
+def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
+    """The calls of an assistant's message with the bytes of their entries."""
+    if not message.get("tool_calls") and not isinstance(message.get("function_call"), dict):
+        return
+
+    def text_of(path: Path) -> str:
+        return (jsontext.raw(raw, path) or b"").decode()
+
+    entries = jsontext.elements(raw, ("tool_calls",))
+    calls = list(calls_of(message, text_of))
+    for position, call in enumerate(calls):
+        if call.kind is Kind.LEGACY:
+            yield Placed(call, jsontext.raw(raw, ("function_call",)) or b"{}", None)
+        else:
+            yield Placed(call, entries[position], position)
+
+
+def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text: str | None = None) -> bytes:
+    """The bytes of a call's entry with another id, other arguments, or both."""
+    changes: dict[Path, bytes | None] = {}
+    if call_id is not None and call_id != call.call_id:
+        changes["id",] = jsontext.render(call_id)
+    if text is not None:
+        changes[_PLACES[call.kind]] = text.encode() if call.unwrapped else jsontext.render(text)
+    return jsontext.edit(raw, changes)
+
+
+_PLACES: dict[Kind, Path] = {
+    Kind.FUNCTION: ("function", "arguments"),
+    Kind.CUSTOM: ("custom", "input"),
+    Kind.LEGACY: ("arguments",),
+}
+
+
+def with_calls(choice: Choice, kept: Sequence[bytes | None]) -> bytes:
+    """The choice with some of its calls changed or gone: `kept` are the bytes of each call's entry, None: it goes.
+
+    A `function_call` that mirrors an entry of `tool_calls` goes when anything changes.
+    """
+    changes: dict[Path, bytes | None] = {}
+    entries = [k for p, k in zip(choice.placed, kept, strict=True) if p.position is not None and k is not None]
+    legacy = [k for p, k in zip(choice.placed, kept, strict=True) if p.position is None]
+    if choice.message.get("tool_calls"):
+        changes["message", "tool_calls"] = jsontext.array(entries) if entries else None
+    if isinstance(choice.message.get("function_call"), dict):
+        changes["message", "function_call"] = legacy[0] if legacy else None
+    return jsontext.edit(choice.raw, changes)
+
+
+def with_text(raw: bytes, text: str, *, finish: str | None = None) -> bytes:
+    """A choice with other content, and another finish reason where one is given."""
+    changes: dict[Path, bytes | None] = {("message", "content"): jsontext.render(text)}
+    if finish is not None:
+        changes["finish_reason",] = jsontext.render(finish)
+    return jsontext.edit(raw, changes)
+
+
+def history_message(raw: bytes, message: dict[str, Any], *, calls: bool) -> str:
+    """An answer's message as it goes back into a history: without members that are null (content may be), and
+    without its calls unless they are asked for."""
+    gone = [key for key, value in message.items() if (value is None and key != "content") or value == []]
+    if not calls:
+        gone += [key for key in ("tool_calls", "function_call") if key in message]
+    changes: dict[Path, bytes | None] = {(key,): None for key in gone}
+    if not message.get("role"):
+        changes["role",] = b'"assistant"'
+    return jsontext.edit(raw, changes).decode()
+
+
+def result_message(call: ToolCall, text: str) -> bytes:
+    """The result of a call, as a message."""
+    if call.kind is Kind.LEGACY:
+        return jsontext.render({"role": "function", "name": call.name, "content": text})
+    return jsontext.render({"role": "tool", "tool_call_id": call.call_id, "content": text})
+
+
+def added_usage(total: Any, more: Any) -> Any:
+    """Two usages added up, details too; what is no number stays as it is in the later one."""
+    if isinstance(total, dict) and isinstance(more, dict):
+        return {**total, **{key: added_usage(total.get(key), value) for key, value in more.items()}}
+    if _is_number(total) and _is_number(more):
+        return total + more
+    return total if more is None else more
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
