@@ -6,6 +6,7 @@ go to the log, by their kind and place and never by their text, which may quote 
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 from collections.abc import Awaitable
 from pathlib import PurePath
@@ -70,6 +71,9 @@ async def answering(work: Awaitable[None], client: AioClient, entry: RequestLog,
             if isinstance(error, StoreError):
                 metrics.state_unavailable()
             await _tell(client, entry, error)
+        except asyncio.CancelledError:
+            _gone(entry)
+            raise
         except ConnectionError:
             _gone(entry)
         except Exception as error:  # noqa: BLE001  what nobody foresaw still gets an answer and a line in the log
