@@ -242,46 +242,44 @@ class Answering:
         self._question = question
         self._denied = denied
 
-    async def serve(self, first: bytes, head: RequestHead) -> None:
-        """Ask the upstream and give the client its answer. Raises ProxyError."""
+    async def serve(self, first: bytes, head: RequestHead) -> bool:
+        """Ask the upstream and give the client its answer; whether that came to its end. Raises ProxyError."""
         record = self._settling.resume.record
         try:
             if record is None:
                 async with self._services.upstream.request(head, first, governed=True) as answer:
-                    await self._first(answer, head)
-            elif self._exchange.log.stream:
-                await self._relaying(head).resume(record)
-            else:
-                await self._resume_whole(record, head)
+                    return await self._first(answer, head)
+            if self._exchange.log.stream:
+                return await self._relaying(head).resume(record)
+            return await self._resume_whole(record, head)
         except UpstreamAnswerError as error:
             self._services.metrics.continuation(api="chat", end="upstream_error")
-            await self._exchange.client.start(error.status, error.headers)
-            await self._exchange.client.write(error.body)
-            await self._exchange.client.finish()
+            await self._send(error.status, error.headers, error.body)
+            return False
 
     def _relaying(self, head: RequestHead) -> Relaying:
         return Relaying(
             self._services, self._exchange, self._settling, question=self._question, head=head, denied=self._denied
         )
 
-    async def _first(self, answer: Answer, head: RequestHead) -> None:
+    async def _first(self, answer: Answer, head: RequestHead) -> bool:
         if answer.status >= 400 or self._exchange.client.head.method != "POST":
             await self._pass(answer)
-            return
+            return False
         reader = BodyReader(answer, self._services, self._exchange)
         self._exchange.log.stream = is_events(header(answer.headers, "content-type"), await reader.peek())
         if self._exchange.log.stream:
-            await self._relaying(head).relay(reader, status=answer.status, headers=answer.headers)
-            return
+            return await self._relaying(head).relay(reader, status=answer.status, headers=answer.headers)
         data = await reader.read()
         value = parsed_answer(data)
         if value is None:
             await self._send(answer.status, answer.headers, reader.sent)
-            return
+            return False
         whole = Whole(answer.status, answer.headers, data, value, value, value.get("usage"))
         settling = WholeSettling(self._services, self._exchange, self._settling, self._question, head=head)
         await settling.settle(whole, denied=self._denied, turns={})
         await self._deliver(whole, reader.sent)
+        return True
 
     async def _pass(self, answer: Answer) -> None:
         await self._exchange.client.start(answer.status, answer.headers)
@@ -294,7 +292,7 @@ class Answering:
         await self._exchange.client.write(body)
         await self._exchange.client.finish()
 
-    async def _resume_whole(self, record: ResumeRecord, head: RequestHead) -> None:
+    async def _resume_whole(self, record: ResumeRecord, head: RequestHead) -> bool:
         turn = ChoiceTurn(self._denied)
         await self._settling.take_up(turn, record)
         first = jsontext.parse_own(record.head.encode())
@@ -304,6 +302,7 @@ class Answering:
         whole.first = whole.first | first
         whole.choices[0] = await settling._choice(whole, choice, turn, index=0)
         await self._deliver(whole, b"")
+        return True
 
     async def _deliver(self, whole: Whole, sent: bytes) -> None:
         """Give the client the settled answer: as it came, or with its choices, its first id and all its usage."""

@@ -200,8 +200,8 @@ class _Chat:
         answering = Answering(self._services, self._exchange, settling, question, denied=denied)
         coded = bool(header(head.headers, "content-encoding")) and question.changed
         first = question.body if question.changed else sent
-        await answering.serve(first, self._upstream_head(drop_coding=coded))
-        await settling.done()
+        if await answering.serve(first, self._upstream_head(drop_coding=coded)):
+            await settling.done()
 
     async def _earlier_try(self, digest: str) -> Resume:
         """What an earlier try of this very request has come to; only proxy tools make that worth keeping."""

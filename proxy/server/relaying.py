@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 from proxy.core import jsontext
 from proxy.core.batch.record import ResumeRecord
+from proxy.core.exchange.chat_events import Lead
 from proxy.core.exchange.chat_rounds import Question, continuation
-from proxy.core.exchange.chat_stream import Asked, ChatStream, Ended, Lead, LookUp, Send, Step, StreamLimits
+from proxy.core.exchange.chat_stream import ChatStream
 from proxy.core.exchange.judging import End
+from proxy.core.exchange.steps import Asked, Ended, LookUp, Send, Step, StreamLimits
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.protocol.chat import content_text
 from proxy.core.protocol.completion import added_usage
@@ -60,19 +62,20 @@ class Relaying:
         self._to_continue: deque[int] = deque()
         self._pending: dict[int, Ended] = {}
 
-    async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> None:
-        """Relay the first answer and whatever follows it. Raises ProxyError; then an error event is due."""
+    async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> bool:
+        """Relay the first answer and whatever follows it; whether that came to its end. Raises ProxyError: then an
+        error event is due."""
         judge = self._settling.caller.judge
         if reader.is_coded:
             headers = without(headers, "content-encoding", "content-length")
         if judge.could_hold:  # whether anything will be changed shows only when the head is long gone
             headers = changed_headers(headers, self._exchange.request_id)
         await self._client.start(status, headers)
-        if await self._one(reader, only=None):
-            await self._go_on()
+        well = await self._one(reader, only=None) and await self._go_on()
         await self._client.finish()
+        return well
 
-    async def resume(self, record: ResumeRecord) -> None:
+    async def resume(self, record: ResumeRecord) -> bool:
         """Go on from the rounds that an earlier try of the request has come to."""
         turn = self._turn(0)
         taking_up = self._settling.take_up(turn, record)
@@ -85,8 +88,9 @@ class Relaying:
         if turn.shown:
             await self._client.write(self._lead.chunk(0, {"content": turn.shown}))
         self._to_continue.append(0)
-        await self._go_on()
+        well = await self._go_on()
         await self._client.finish()
+        return well
 
     def _turn(self, index: int) -> ChoiceTurn:
         return self._turns.setdefault(index, ChoiceTurn(self._denied))

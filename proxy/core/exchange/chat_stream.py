@@ -9,153 +9,23 @@ behind the end of its own turn. Events that need no change go on as the bytes th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Batch
+from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
+from proxy.core.exchange.steps import Asked, Ended, Key, LookUp, Send, Step, StreamLimits
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
-from proxy.core.policy.verdicts import Consult, Needs
-from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
-from proxy.core.protocol.completion import CUT_SHORT, added_usage, edited_call
-from proxy.core.protocol.sse import Event, EventSplitter, render
+from proxy.core.policy.verdicts import Needs
+from proxy.core.protocol.assembly import Fragment
+from proxy.core.protocol.completion import CUT_SHORT
+from proxy.core.protocol.sse import Event, EventSplitter
 from proxy.errors import UpstreamError
-
-Key = tuple[int, int]
-"""A call of a stream: the index of its choice, and its place in the model's order."""
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A judgement asks something of the world; `answer(key, …)` tells it."""
-
-    key: Key
-    consult: Consult
-
-
-@dataclass(frozen=True, slots=True)
-class LookUp:
-    """Is this id in the ledger already? `known(key, …)` tells."""
-
-    key: Key
-    call_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A choice has ended and every call of it is decided. `message` is the assistant's message without its calls,
-    `known` the ids of its calls that the ledger has already, `held_for` the seconds that each call was held."""
-
-    index: int
-    conclusion: Conclusion
-    batch: tuple[Judged, ...]
-    message: dict[str, Any]
-    known: frozenset[str]
-    held_for: tuple[float, ...]
-    finish: str | None
-
-
-Step = Send | Asked | LookUp | Ended
-
-
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
-    event_bytes: int
-    batch_calls: int
-    held_bytes: int
-
-
-@dataclass(slots=True)
-class Lead:
-    """What the first answer fixed for all that follow it in one stream. `usage` is what earlier rounds used."""
-
-    rounds: int = 1
-    envelope: dict[str, Any] = field(default_factory=dict)
-    role_sent: set[int] = field(default_factory=set)
-    seen: dict[str, Any] = field(default_factory=dict)
-    usage: Any = None
-    usage_event: Event | None = None
-    done_event: Event | None = None
-
-    def learn(self, value: dict[str, Any]) -> None:
-        if value.get("id") and not self.envelope.get("id"):
-            self.envelope = {k: v for k, v in value.items() if k not in ("choices", "usage", "obfuscation")}
-
-    def chunk(self, index: int, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        """An event of our own, as the upstream's are."""
-        role = {} if index in self.role_sent else {"role": "assistant"}
-        self.role_sent.add(index)
-        choice = {"index": index, "delta": role | delta, "finish_reason": finish}
-        return render(jsontext.render({**self.envelope, "choices": [choice]}))
-
-
-@dataclass(slots=True)
-class _Slot:
-    """A call on its way. `closed`: no more of it is waited for. `whole`: it is sent in one piece, changed."""
-
-    open: OpenCall
-    since: float
-    closed: bool = False
-    asking: Generator[Consult, bool, Judged] | None = None
-    judged: Judged | None = None
-    looked_up: bool = False
-    known: bool | None = None
-    freed: float | None = None
-    out_index: int | None = None
-    given_id: str | None = None
-    dropped: bool = False
-    sent_whole: bool = False
-
-    @property
-    def whole(self) -> bool:
-        assert self.judged is not None
-        return self.judged.verdict.text is not None or self.given_id not in (None, self.open.call_id)
-
-
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """An event of one choice (`at` is its place in the event's list) that has fragments of calls, or the finish."""
-
-    event: Event
-    value: dict[str, Any]
-    at: int
-    fragments: tuple[Fragment, ...]
-
-    @property
-    def choice(self) -> dict[str, Any]:
-        choice: dict[str, Any] = self.value["choices"][self.at]
-        return choice
-
-    @property
-    def delta(self) -> dict[str, Any]:
-        delta = self.choice.get("delta")
-        return delta if isinstance(delta, dict) else {}
-
-
-@dataclass(slots=True)
-class _ChoiceState:
-    assembler: Assembler = field(default_factory=Assembler)
-    slots: list[_Slot] = field(default_factory=list)
-    queue: list[_Held] = field(default_factory=list)
-    cursor: int = 0  # the next call to be judged
-    released: int = 0  # the next call to be let go
-    surfaced: int = 0
-    finish: _Held | None = None
-    finished: bool = False
-    cut: bool = False
-    concluded: bool = False
-    done: bool = False
-    hidden: bool = False  # the turn goes on in another answer
-    after: list[bytes] = field(default_factory=list)
 
 
 class ChatStream:
@@ -175,13 +45,14 @@ class ChatStream:
         self._judge = judge
         self._lead = lead
         self._turn_of = turn_of
+        self._outgoing = Outgoing(lead, turn_of, only)
         self._bounds = bounds
         self._limits = limits
         self._used_ids = used_ids
         self._only = only
         self._splitter = EventSplitter()
-        self._choices: dict[int, _ChoiceState] = {}
-        self._tail: list[_Held | Event] = []
+        self._choices: dict[int, ChoiceState] = {}
+        self._tail: list[HeldEvent | Event] = []
         self._usage: Any = None
         self._over = False
         self._now = 0.0
@@ -267,7 +138,7 @@ class ChatStream:
         steps = self._drop(index, state)
         if state.finish is not None:
             gone: dict[Path, bytes | None] = {("choices", state.finish.at, "finish_reason"): b"null"}
-            data = self._emit(index, state, state.finish, more=gone | {("usage",): None})
+            data = self._outgoing.emit(index, state, state.finish, more=gone | {("usage",): None})
             steps += [Send(data)] if data else []
         state.done = state.hidden = True
         self._lead.rounds += self._lead.rounds == 1
@@ -337,7 +208,7 @@ class ChatStream:
         """Put a choice's delta to what came before; its index, and what its entries belong to."""
         index = choice.get("index")
         index = self._only if self._only is not None else index if isinstance(index, int) else 0
-        state = self._choices.setdefault(index, _ChoiceState())
+        state = self._choices.setdefault(index, ChoiceState())
         delta, at = choice.get("delta"), value["choices"].index(choice)
         if not isinstance(delta, dict):
             return index, ()
@@ -348,7 +219,7 @@ class ChatStream:
 
         fragments = tuple(state.assembler.add(delta, raw_of))
         for call in state.assembler.calls[len(state.slots) :]:
-            state.slots.append(_Slot(call, self._now))
+            state.slots.append(Slot(call, self._now))
         if len(state.slots) > self._limits.batch_calls:
             raise _too_long("A batch of calls", self._limits.batch_calls)
         return index, fragments
@@ -357,7 +228,7 @@ class ChatStream:
         at, choice = next((i, c) for i, c in enumerate(value["choices"]) if isinstance(c, dict))
         index, fragments = self._take(event, value, choice)
         state = self._choices[index]
-        held = _Held(event, value, at, fragments)
+        held = HeldEvent(event, value, at, fragments)
         finish = choice.get("finish_reason")
         if state.finished:
             return self._behind_the_end(index, state, held)
@@ -365,24 +236,24 @@ class ChatStream:
             state.finish, state.finished, state.cut = held, True, finish in CUT_SHORT
             return self._advance(index, state)
         if not fragments:
-            data = self._emit(index, state, held)
+            data = self._outgoing.emit(index, state, held)
             return [Send(data)] if data else []
         state.queue.append(held)
         self._close_earlier(state, fragments)
         return self._advance(index, state)
 
-    def _behind_the_end(self, index: int, state: _ChoiceState, held: _Held) -> list[Step]:
+    def _behind_the_end(self, index: int, state: ChoiceState, held: HeldEvent) -> list[Step]:
         """An event of a choice that has ended already: what it says of itself passes, a call does not."""
         if held.fragments or state.hidden:
             return []
-        data = self._emit(index, state, held)
+        data = self._outgoing.emit(index, state, held)
         if not state.done:
             state.after += [data] if data else []
             return []
         return [Send(data)] if data else []
 
     @staticmethod
-    def _close_earlier(state: _ChoiceState, fragments: Sequence[Fragment]) -> None:
+    def _close_earlier(state: ChoiceState, fragments: Sequence[Fragment]) -> None:
         """A call is over when another one goes on and its own arguments are whole."""
         going = {f.ordinal for f in fragments}
         for slot in state.slots[state.cursor : max(going)]:
@@ -391,7 +262,7 @@ class ChatStream:
 
     # -- decisions
 
-    def _advance(self, index: int, state: _ChoiceState) -> list[Step]:
+    def _advance(self, index: int, state: ChoiceState) -> list[Step]:
         """Judge what can be judged, let go what may go, and conclude when nothing is open any more."""
         steps: list[Step] = []
         while state.cursor < len(state.slots):
@@ -409,7 +280,7 @@ class ChatStream:
             steps += self._conclude(index, state)
         return steps
 
-    def _is_ready(self, state: _ChoiceState, slot: _Slot) -> bool:
+    def _is_ready(self, state: ChoiceState, slot: Slot) -> bool:
         over = state.finished or slot.closed
         if not over and not (slot.open.name and slot.open.pieces):
             return False  # the name may not be whole yet
@@ -422,7 +293,7 @@ class ChatStream:
             case Needs.BATCH:
                 return state.finished
 
-    def _judge_call(self, key: Key, state: _ChoiceState, slot: _Slot) -> list[Step]:
+    def _judge_call(self, key: Key, state: ChoiceState, slot: Slot) -> list[Step]:
         batch = None
         if state.finished:
             names = tuple(s.open.name for s in state.slots)
@@ -431,7 +302,7 @@ class ChatStream:
         slot.asking = self._judge.judge(call, jsontext.render_text(slot.open.entry()), batch)
         return self._resume(key, slot, None)
 
-    def _resume(self, key: Key, slot: _Slot, given: bool | None) -> list[Step]:
+    def _resume(self, key: Key, slot: Slot, given: bool | None) -> list[Step]:
         assert slot.asking is not None
         try:
             return [Asked(key, slot.asking.send(given))]  # type: ignore[arg-type]  # None starts a generator
@@ -439,7 +310,7 @@ class ChatStream:
             slot.judged, slot.asking = stop.value, None
             return []
 
-    def _release(self, index: int, state: _ChoiceState) -> list[Step]:
+    def _release(self, index: int, state: ChoiceState) -> list[Step]:
         """Let go the calls that nothing to come can change, in the model's order."""
         while state.released < state.cursor:
             slot = state.slots[state.released]
@@ -457,13 +328,13 @@ class ChatStream:
         return []
 
     @staticmethod
-    def _look_up(index: int, slot: _Slot) -> list[Step]:
+    def _look_up(index: int, slot: Slot) -> list[Step]:
         if slot.looked_up:
             return []
         slot.looked_up = True
         return [LookUp((index, slot.open.ordinal), slot.open.call_id)]
 
-    def _waits(self, index: int, slot: _Slot, judged: Judged) -> bool:
+    def _waits(self, index: int, slot: Slot, judged: Judged) -> bool:
         """Whether a call that goes ahead has to wait for the decision of its whole batch."""
         turn = self._turn_of(index)
         if turn.closing or judged.verdict.deferred or judged.lanes:
@@ -473,7 +344,7 @@ class ChatStream:
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
         return ends or is_weak_id(slot.open.whole()) or slot.open.call_id in self._used_ids
 
-    def _conclude(self, index: int, state: _ChoiceState) -> list[Step]:
+    def _conclude(self, index: int, state: ChoiceState) -> list[Step]:
         turn = self._turn_of(index)
         if not state.slots and not turn.rounds and not turn.closing:
             state.concluded = True
@@ -492,7 +363,7 @@ class ChatStream:
         finish = state.finish.choice.get("finish_reason") if state.finish else None
         return [Ended(index, conclusion, batch, state.assembler.message, known, held_for, finish)]
 
-    def _settled(self, slot: _Slot) -> tuple[Judged, float]:
+    def _settled(self, slot: Slot) -> tuple[Judged, float]:
         assert slot.judged is not None
         entry = jsontext.render_text(slot.open.entry())
         freed = slot.freed if slot.freed is not None else self._now
@@ -509,30 +380,30 @@ class ChatStream:
 
     # -- what goes out
 
-    def _drop(self, index: int, state: _ChoiceState) -> list[Step]:
+    def _drop(self, index: int, state: ChoiceState) -> list[Step]:
         for slot in state.slots:
             slot.dropped = slot.out_index is None
         return self._flush(index, state, everything=True)
 
-    def _flush(self, index: int, state: _ChoiceState, *, everything: bool = False) -> list[Step]:
+    def _flush(self, index: int, state: ChoiceState, *, everything: bool = False) -> list[Step]:
         """Send the events whose calls are all decided; the others keep their order and wait."""
         steps: list[Step] = []
-        kept: list[_Held] = []
+        kept: list[HeldEvent] = []
         for held in state.queue:
             slots = [state.slots[f.ordinal] for f in held.fragments]
             if not everything and not all(s.dropped or s.out_index is not None for s in slots):
                 kept.append(held)
                 continue
-            data = self._emit(index, state, held)
+            data = self._outgoing.emit(index, state, held)
             steps += [Send(data)] if data else []
         state.queue = kept
         return steps
 
-    def _finished(self, index: int, state: _ChoiceState, changes: dict[Path, bytes | None]) -> list[Step]:
+    def _finished(self, index: int, state: ChoiceState, changes: dict[Path, bytes | None]) -> list[Step]:
         state.done = True
         steps: list[Step] = []
         if state.finish is not None:
-            data = self._emit(index, state, state.finish, more=changes)
+            data = self._outgoing.emit(index, state, state.finish, more=changes)
             steps += [Send(data)] if data else []
         elif changes:
             steps.append(Send(self._lead.chunk(index, {}, "stop")))
@@ -565,124 +436,8 @@ class ChatStream:
         if isinstance(value.get("usage"), dict):
             self._lead.usage_event = event
             return []
-        changes = self._as_first(value)
+        changes = self._outgoing.as_first(value)
         return [Send(event.with_data(jsontext.edit(event.data, changes)) if changes else event.raw)]
-
-    def _as_first(self, value: dict[str, Any]) -> dict[Path, bytes | None]:
-        """The changes that give an event the id and time of the first answer."""
-        first = self._lead.envelope
-        return {
-            (k,): jsontext.render(first[k])
-            for k in ("id", "created")
-            if value.get(k) and k in first and value[k] != first[k]
-        }
-
-    def _emit(
-        self, index: int, state: _ChoiceState, held: _Held, *, more: dict[Path, bytes | None] | None = None
-    ) -> bytes | None:
-        """An event as the client gets it: its own bytes where nothing has to change, None where nothing is left."""
-        assert held.event.data is not None
-        changes = {**self._call_changes(state, held), **self._turn_changes(index, state, held), **(more or {})}
-        role = held.delta.get("role")
-        if not changes:
-            self._lead.seen.update((k, v) for k, v in held.value.items() if k in _SAID_ONCE)
-            if role:
-                self._lead.role_sent.add(index)
-            return held.event.raw
-        if held.value.get("obfuscation"):
-            changes["obfuscation",] = None
-        if not self._says_something(index, held, changes):
-            return None
-        if role:
-            self._lead.role_sent.add(index)
-        return held.event.with_data(jsontext.edit(held.event.data, changes))
-
-    def _call_changes(self, state: _ChoiceState, held: _Held) -> dict[Path, bytes | None]:
-        """The changes to the call entries of an event."""
-        below: Path = ("choices", held.at, "delta")
-        entries: list[bytes] = []
-        changes: dict[Path, bytes | None] = {}
-        changed = False
-        for fragment in held.fragments:
-            raw = self._entry(held, fragment)
-            now = self._entry_now(state, state.slots[fragment.ordinal], fragment, raw=raw)
-            changed = changed or now != raw
-            if fragment.position is None:
-                changes |= {(*below, "function_call"): now} if now != raw else {}
-            elif now is not None:
-                entries.append(now)
-        if changed and any(f.position is not None for f in held.fragments):
-            changes[(*below, "tool_calls")] = jsontext.array(entries) if entries else None
-        return changes
-
-    @staticmethod
-    def _entry(held: _Held, fragment: Fragment) -> bytes:
-        assert held.event.data is not None
-        place = ("function_call",) if fragment.position is None else ("tool_calls", fragment.position)
-        return jsontext.raw(held.event.data, ("choices", held.at, "delta", *place)) or b"{}"
-
-    @staticmethod
-    def _entry_now(state: _ChoiceState, slot: _Slot, fragment: Fragment, *, raw: bytes) -> bytes | None:
-        """A fragment as the client gets it; None: not at all."""
-        if slot.dropped or slot.out_index is None or slot.sent_whole:
-            return None
-        assert slot.judged is not None
-        if slot.whole:
-            slot.sent_whole = True
-            entry = jsontext.render(slot.open.entry())
-            text = slot.judged.verdict.text
-            entry = edited_call(entry, slot.open.whole(), call_id=slot.given_id, text=text)
-            if fragment.position is None:
-                return entry
-            return jsontext.edit(entry, {("index",): jsontext.render(slot.out_index)})
-        if fragment.position is None or not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal]):
-            return raw
-        value = jsontext.parse_own(raw)
-        changes: dict[Path, bytes | None] = {}
-        if value.get("index") != slot.out_index:
-            changes["index",] = jsontext.render(slot.out_index)
-        if not fragment.opens:  # said again, which readers would add up
-            changes |= {(k,): None for k in ("id", "type") if k in value}
-            changes |= {("function", "name"): None} if "name" in (value.get("function") or {}) else {}
-        return jsontext.edit(raw, changes)
-
-    def _turn_changes(self, index: int, state: _ChoiceState, held: _Held) -> dict[Path, bytes | None]:
-        """The changes that make an event of a later round one of the first answer."""
-        changes: dict[Path, bytes | None] = {}
-        turn, delta = self._turn_of(index), held.delta
-        content = delta.get("content")
-        if turn.texts and content and state.assembler.message.get("content") == content:
-            changes["choices", held.at, "delta", "content"] = jsontext.render("\n\n" + content)
-        if self._lead.rounds == 1 and self._only is None:
-            return changes
-        changes |= self._as_first(held.value)
-        if held.choice.get("index") != index:
-            changes["choices", held.at, "index"] = jsontext.render(index)
-        if index in self._lead.role_sent and "role" in delta:
-            changes["choices", held.at, "delta", "role"] = None
-        if isinstance(held.value.get("usage"), dict):
-            changes["usage",] = jsontext.render(added_usage(self._lead.usage, held.value["usage"]))
-        return changes
-
-    def _says_something(self, index: int, held: _Held, changes: dict[Path, bytes | None]) -> bool:
-        """Whether a changed event still tells the client anything."""
-        below: Path = ("choices", held.at, "delta")
-        for key, value in held.delta.items():
-            gone = (*below, key) in changes and changes[(*below, key)] is None
-            if value not in (None, "", []) and not gone and (key != "role" or index not in self._lead.role_sent):
-                return True
-        finish = changes.get(("choices", held.at, "finish_reason"), jsontext.render(held.choice.get("finish_reason")))
-        if finish != b"null" or (held.value.get("usage") and changes.get(("usage",), b"") is not None):
-            return True
-        if any(v for k, v in held.choice.items() if k not in ("index", "delta", "finish_reason", "logprobs")):
-            return True
-        new = {k: v for k, v in held.value.items() if k not in _ENVELOPE and v and self._lead.seen.get(k) != v}
-        self._lead.seen.update(new)
-        return bool(new)
-
-
-_ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
-_SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
 
 
 def _has_call(choice: dict[str, Any]) -> bool:

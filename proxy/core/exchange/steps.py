@@ -1,0 +1,57 @@
+"""What a stream's filter asks of the shell, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from proxy.core.exchange.judging import Conclusion, Judged
+from proxy.core.policy.verdicts import Consult
+
+Key = tuple[int, int]
+"""A call of a stream: the index of its choice, and its place in the model's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A judgement asks something of the world; `answer(key, …)` tells it."""
+
+    key: Key
+    consult: Consult
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """Is this id in the ledger already? `known(key, …)` tells."""
+
+    key: Key
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A choice has ended and every call of it is decided. `message` is the assistant's message without its calls,
+    `known` the ids of its calls that the ledger has already, `held_for` the seconds that each call was held."""
+
+    index: int
+    conclusion: Conclusion
+    batch: tuple[Judged, ...]
+    message: dict[str, Any]
+    known: frozenset[str]
+    held_for: tuple[float, ...]
+    finish: str | None
+
+
+Step = Send | Asked | LookUp | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class StreamLimits:
+    event_bytes: int
+    batch_calls: int
+    held_bytes: int
