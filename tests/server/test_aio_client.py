@@ -99,5 +99,5 @@ async def test_a_body_that_breaks_off_leaves_one_line_in_the_log() -> None:
     async with origin(answer(b"ok")) as there, proxied(there.url) as here:
         head = b"POST /v1/files HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n"
         got = await talk_raw(here.port, head)
-        assert got.startswith(b"HTTP/1.1 400 ") or got == b""
+        assert b" 400 " in got.partition(b"\r\n")[0]
         assert here.value("upstream_errors_total", kind="reset") == 0
