@@ -113,6 +113,23 @@ class Outgoing:
         self._turn_of = turn_of
         self._only = only
 
+    def apart(self, event: Event) -> bytes | None:
+        """An event that belongs to no choice. Of an answer with hidden rounds, usage and the last event are kept: they
+        come once, at its very end."""
+        if self._lead.rounds == 1 or event.data is None:
+            return event.raw
+        if event.data.strip() == b"[DONE]":
+            self._lead.done_event = event
+            return None
+        value = read_event(event.data)
+        if value is None:
+            return event.raw
+        if isinstance(value.get("usage"), dict):
+            self._lead.usage_event = event
+            return None
+        changes = self.as_first(value)
+        return event.with_data(jsontext.edit(event.data, changes)) if changes else event.raw
+
     def as_first(self, value: dict[str, Any]) -> dict[Path, bytes | None]:
         """The changes that give an event the id and time of the first answer."""
         first = self._lead.envelope
@@ -228,3 +245,21 @@ class Outgoing:
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
 _SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
+
+
+def has_call(choice: dict[str, Any]) -> bool:
+    delta = choice.get("delta")
+    return isinstance(delta, dict) and bool(delta.get("tool_calls") or delta.get("function_call"))
+
+
+def read_event(data: bytes) -> dict[str, Any] | None:
+    """An event's data as an object; by a reader that forgives where a strict one cannot."""
+    try:
+        value = jsontext.parse(data)
+    except ValueError:
+        try:
+            value = jsontext.parse_lenient(data)
+            jsontext.raw(data)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None

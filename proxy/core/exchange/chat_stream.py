@@ -16,16 +16,15 @@ from typing import Any
 from proxy.core import jsontext
 from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Batch
-from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot
+from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot, has_call, read_event
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Ended, Key, LookUp, Send, Step, StreamLimits
+from proxy.core.exchange.steps import Asked, Ended, Key, LookUp, Send, Step, StreamLimits, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Needs
 from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import CUT_SHORT
 from proxy.core.protocol.sse import Event, EventSplitter
-from proxy.errors import UpstreamError
 
 
 class ChatStream:
@@ -83,9 +82,9 @@ class ChatStream:
         for event in self._splitter.feed(data):
             steps += self._event(event)
         if self._splitter.pending > self._limits.event_bytes:
-            raise _too_long("An event of the stream", self._limits.event_bytes)
+            raise too_long("An event of the stream", self._limits.event_bytes)
         if self.held_bytes > self._limits.held_bytes:
-            raise _too_long("What has to be held of the stream", self._limits.held_bytes)
+            raise too_long("What has to be held of the stream", self._limits.held_bytes)
         return steps
 
     def finish(self, now: float) -> list[Step]:
@@ -158,7 +157,7 @@ class ChatStream:
             steps = self._cut_short()
             self._over = True
             return [*steps, *self._apart(event)]
-        value = _read(event.data)
+        value = read_event(event.data)
         if value is None:
             return self._apart(event)
         if value.get("error"):
@@ -190,7 +189,7 @@ class ChatStream:
     def _several(self, event: Event, value: dict[str, Any]) -> list[Step]:
         """An event for several choices, as one event for each where that makes a difference."""
         choices = [c for c in value["choices"] if isinstance(c, dict)]
-        if not any(c.get("finish_reason") or _has_call(c) for c in choices) and self._lead.rounds == 1:
+        if not any(c.get("finish_reason") or has_call(c) for c in choices) and self._lead.rounds == 1:
             for choice in choices:
                 self._take(event, value, choice)
             return [Send(event.raw)]
@@ -221,7 +220,7 @@ class ChatStream:
         for call in state.assembler.calls[len(state.slots) :]:
             state.slots.append(Slot(call, self._now))
         if len(state.slots) > self._limits.batch_calls:
-            raise _too_long("A batch of calls", self._limits.batch_calls)
+            raise too_long("A batch of calls", self._limits.batch_calls)
         return index, fragments
 
     def _one(self, event: Event, value: dict[str, Any]) -> list[Step]:
@@ -424,39 +423,5 @@ class ChatStream:
         return [step for event in tail if isinstance(event, Event) for step in self._pass_apart(event)]
 
     def _pass_apart(self, event: Event) -> list[Step]:
-        """Of an answer with hidden rounds, usage and the last event are kept: they come once, at its very end."""
-        if self._lead.rounds == 1 or event.data is None:
-            return [Send(event.raw)]
-        if event.data.strip() == b"[DONE]":
-            self._lead.done_event = event
-            return []
-        value = _read(event.data)
-        if value is None:
-            return [Send(event.raw)]
-        if isinstance(value.get("usage"), dict):
-            self._lead.usage_event = event
-            return []
-        changes = self._outgoing.as_first(value)
-        return [Send(event.with_data(jsontext.edit(event.data, changes)) if changes else event.raw)]
-
-
-def _has_call(choice: dict[str, Any]) -> bool:
-    delta = choice.get("delta")
-    return isinstance(delta, dict) and bool(delta.get("tool_calls") or delta.get("function_call"))
-
-
-def _read(data: bytes) -> dict[str, Any] | None:
-    """An event's data as an object; by a reader that forgives where a strict one cannot."""
-    try:
-        value = jsontext.parse(data)
-    except ValueError:
-        try:
-            value = jsontext.parse_lenient(data)
-            jsontext.raw(data)
-        except ValueError:
-            return None
-    return value if isinstance(value, dict) else None
-
-
-def _too_long(what: str, most: int) -> UpstreamError:
-    return UpstreamError(f"{what} is longer than the limit of {most}.", kind="protocol", code="limit_exceeded")
+        data = self._outgoing.apart(event)
+        return [Send(data)] if data else []

@@ -7,6 +7,7 @@ from typing import Any
 
 from proxy.core.exchange.judging import Conclusion, Judged
 from proxy.core.policy.verdicts import Consult
+from proxy.errors import UpstreamError
 
 Key = tuple[int, int]
 """A call of a stream: the index of its choice, and its place in the model's order."""
@@ -55,3 +56,7 @@ class StreamLimits:
     event_bytes: int
     batch_calls: int
     held_bytes: int
+
+
+def too_long(what: str, most: int) -> UpstreamError:
+    return UpstreamError(f"{what} is longer than the limit of {most}.", kind="protocol", code="limit_exceeded")
