@@ -80,33 +80,47 @@ class ToolNames:
 
 
 class HeldCalls:
-    """Held calls without a result, by batch. `clock` gives seconds, in the terms of the `since` that comes in."""
+    """Held calls without a result, by batch. `clock` gives seconds, in the terms of the `since` that comes in; a batch
+    that did not come back within `ttl` seconds is forgotten by the ledger, and here."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], ttl: float) -> None:
         self._clock = clock
+        self._ttl = ttl
         self._batches: dict[Hashable, tuple[int, float]] = {}
 
     def hold(self, batch: Hashable, *, count: int, since: float) -> None:
+        self._forget()
         self._batches[batch] = (count, since)
 
     def release(self, batch: Hashable) -> None:
         self._batches.pop(batch, None)
 
     def count(self) -> float:
+        self._forget()
         return sum(count for count, _ in self._batches.values())
 
     def age(self) -> float:
+        self._forget()
         oldest = min((since for _, since in self._batches.values()), default=None)
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+    def _forget(self) -> None:
+        """Batches lie in the order in which they were held, so that those that are over come first."""
+        over = self._clock() - self._ttl
+        while self._batches:
+            batch, (_, since) = next(iter(self._batches.items()))
+            if since >= over:
+                break
+            del self._batches[batch]
 
 
 class Metrics:
     """What the process counts. Each method is one event; its keywords are the labels."""
 
-    def __init__(self, *, max_tool_names: int, clock: Callable[[], float]) -> None:
+    def __init__(self, *, max_tool_names: int, clock: Callable[[], float], held_ttl: float = 86400.0) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
         self._names = ToolNames(max_tool_names)
-        self._held = HeldCalls(clock)
+        self._held = HeldCalls(clock, held_ttl)
         self._counters = {
             name: Counter(f"sidecall_{name}", text, labels, registry=self.registry)
             for name, (text, labels) in COUNTERS.items()

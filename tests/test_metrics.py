@@ -144,4 +144,5 @@ def test_the_format_is_open_metrics_when_asked_for() -> None:
 
 def test_every_metric_has_a_text() -> None:
     """The tables say what each metric is."""
-    assert all(text.endswith(".") for text, *_ in [*COUNTERS.values(), *GAUGES.values(), *HISTOGRAMS.values()])
+    texts = [entry[0] for table in (COUNTERS, GAUGES, HISTOGRAMS) for entry in table.values()]
+    assert all(text.endswith(".") for text in texts)

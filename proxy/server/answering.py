@@ -318,12 +318,5 @@ class Answering:
         body = jsontext.edit(whole.body, changes)
         self._exchange.log.changed = True
         headers = (*changed_headers(whole.headers, self._exchange.request_id), ("content-length", str(len(body))))
-        if self._settling.stored and isinstance(answer_id := whole.first.get("id"), str):
-            await self._point(answer_id)
+        await self._settling.point_to(whole.first.get("id"))
         await self._send(whole.status, headers, body)
-
-    async def _point(self, answer_id: str) -> None:
-        """Where the upstream keeps the answer, remember its batches, so that it reads the same again."""
-        if self._settling.request.value.get("store") is True:
-            for index, batch_id in self._settling.stored:
-                await self._settling.ledger.point_to_answer(answer_id, index, batch_id)

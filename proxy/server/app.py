@@ -135,7 +135,7 @@ async def run(
     """Everything open and listening; closed again when the context is left. Raises OSError, ConfigError."""
     async with AsyncExitStack() as stack:
         watchers = _task_owner(log)
-        metrics = Metrics(max_tool_names=config.metrics.max_tool_names, clock=time.time)
+        metrics = Metrics(max_tool_names=config.metrics.max_tool_names, clock=time.time, held_ttl=config.state.ttl)
         store = await _open_store(config, metrics)
         stack.push_async_callback(store.close)
         services = _open_services(config, store, metrics, stack=stack, log=log, environ=environ)
@@ -149,9 +149,10 @@ async def run(
         health = Health(store, needs_store=config.admin.ready_needs_store)
         plane = DataPlane(services, build_governor(services), snapshots, health=health, timer=time.perf_counter)
         admin = _admin_plane(config, services, snapshots, health)
+        await _prepare(store, loaded, log)
         data_listener, admin_listener = await _listen(config, plane, admin, stack=stack)
         watchers.start(snapshots.watch(), name="watch policies")
-        watchers.start(store.watch(), name="watch the store")
+        watchers.start(store.watch(lambda: snapshots.current.governs), name="watch the store")
         yield Running(data_listener, admin_listener, health, plane, snapshots, services, watchers)
 
 
@@ -205,6 +206,15 @@ async def _open_store(config: Config, metrics: Metrics) -> MeasuredStore:
     except StoreError as error:
         raise ConfigError([Problem("state.url", 0, 0, error.message)]) from error
     return MeasuredStore(store, metrics, timer=time.perf_counter)
+
+
+async def _prepare(store: MeasuredStore, loaded: Loaded, log: Log) -> None:
+    """Make the store before the first call needs it. One that is down keeps nothing from passing."""
+    if loaded.governs:
+        try:
+            await store.ping()
+        except StoreError as error:
+            log.event("error", "the store does not answer", error=error.message)
 
 
 def _admin_plane(config: Config, services: Services, snapshots: Snapshots, health: Health) -> AdminPlane:

@@ -25,6 +25,8 @@ from proxy.server.coding import decode_request, readable_accept
 from proxy.server.deferral import surface_due
 from proxy.server.http import Headers, RequestHead, header, replaced, without
 from proxy.server.ledger import Known, Ledger
+from proxy.server.rereading import Rereading
+from proxy.server.routing import Surface
 from proxy.server.running import Caller, Runs
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Resume, Settling, request_digest
@@ -42,6 +44,9 @@ class Governor:
 
     async def serve(self, exchange: ExchangeIn) -> None:
         """Serve one request. Raises ProxyError."""
+        if exchange.surface is Surface.STORED_CHAT:
+            await self._reread(exchange)
+            return
         limits = self._services.config.limits
         sent = await exchange.client.read(self._services.config.listen.max_body_bytes)
         coding = header(exchange.client.head.headers, "content-encoding")
@@ -54,13 +59,23 @@ class Governor:
         )
         await chat.serve(sent)
 
+    async def _reread(self, exchange: ExchangeIn) -> None:
+        ledger = Ledger(self._services.store, exchange.tenant, ttl=self._services.config.state.stored_ttl)
+        facts = await self._facts(exchange, ChatRequest(b"", {}))
+        await Rereading(
+            self._services, exchange, ledger, facts=facts, judge_of=lambda facts: _judge_of(exchange, facts)
+        ).serve()
+
     async def _judge(self, exchange: ExchangeIn, request: ChatRequest) -> Judge:
+        return _judge_of(exchange, await self._facts(exchange, request))
+
+    async def _facts(self, exchange: ExchangeIn, request: ChatRequest) -> RequestFacts:
         try:
             tenant = await exchange.tenant()
         except StoreError:
             tenant = Tenant("")  # nothing can be kept; whatever has to be will say so
         metadata = request.value.get("metadata")
-        facts = RequestFacts(
+        return RequestFacts(
             model=model if isinstance(model := request.value.get("model"), str) else "",
             api=Api.CHAT,
             headers={name.lower(): value for name, value in reversed(exchange.client.head.headers)},
@@ -70,7 +85,10 @@ class Governor:
             tenant=tenant,
             declared=request.declared,
         )
-        return Judge(exchange.loaded.policies.for_request(facts), facts, exchange.loaded.tools.specs.keys())
+
+
+def _judge_of(exchange: ExchangeIn, facts: RequestFacts) -> Judge:
+    return Judge(exchange.loaded.policies.for_request(facts), facts, exchange.loaded.tools.specs.keys())
 
 
 class _Chat:

@@ -25,6 +25,7 @@ class MeasuredStore:
         self._store = store
         self._metrics = metrics
         self._timer = timer
+        self._evicted = 0
 
     async def _timed(self, operation: str, work: Awaitable[T]) -> T:
         began = self._timer()
@@ -43,7 +44,12 @@ class MeasuredStore:
         return await self._timed("load", self._store.load(keys))
 
     async def save(self, writes: Sequence[Write]) -> bool:
-        return await self._timed("save", self._store.save(writes))
+        saved = await self._timed("save", self._store.save(writes))
+        evicted: int = getattr(self._store, "evictions", 0)  # a bounded store counts them
+        if evicted > self._evicted:
+            self._metrics.store_eviction(evicted - self._evicted)
+            self._evicted = evicted
+        return saved
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:
         await self._timed("touch", self._store.touch(keys, ttl))
@@ -63,9 +69,9 @@ class MeasuredStore:
     async def close(self) -> None:
         await self._store.close()
 
-    async def watch(self) -> None:
-        """Ask the store once a second, until cancelled."""
+    async def watch(self, is_used: Callable[[], bool]) -> None:
+        """Ask the store once a second, until cancelled. One that nothing uses yet is not made for that."""
         while True:
             with suppress(StoreError):  # store_up says so
-                await self.ping()
+                await (self.ping() if is_used() else self.is_empty())
             await asyncio.sleep(PING_SECONDS)

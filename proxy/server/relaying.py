@@ -218,6 +218,7 @@ class Relaying:
             shown="\n\n".join([*turn.texts, *([text] if text else [])]),
             index=ended.index,
         )
+        await self._settling.point_to(self._lead.envelope.get("id"))
         self._tell_end(turn, "surfaced")
         return stream.surface(ended.index, ended.conclusion, ids)
 

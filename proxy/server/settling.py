@@ -180,6 +180,12 @@ class Settling:
         ]
         return hidden_round(pending.message, pending, results)
 
+    async def point_to(self, answer_id: Any) -> None:
+        """Where the upstream keeps the answer, remember its batches, so that it reads the same again."""
+        if self.request.value.get("store") is True and isinstance(answer_id, str):
+            for index, batch_id in self.stored:
+                await self.ledger.point_to_answer(answer_id, index, batch_id)
+
     async def done(self) -> None:
         """The client has the whole answer: nothing of it has to be taken up again."""
         if self.resume.version:

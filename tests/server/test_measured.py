@@ -55,7 +55,7 @@ async def test_a_store_that_is_down_is_seen_and_seen_again_when_it_is_back() -> 
         await store.ping()
     assert up(metrics) == 0
     inner.down = False
-    watch = asyncio.create_task(store.watch())
+    watch = asyncio.create_task(store.watch(lambda: True))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert up(metrics) == 1

@@ -67,7 +67,7 @@ def read_request(body: bytes, nesting: int) -> ChatRequest:
         return ChatRequest(body, {})
     if jsontext.has_key_twice(body):
         raise _unclear("a key of it comes twice")
-    return ChatRequest(body, value, dict(_declared(value)))
+    return ChatRequest(body, value, dict(declared_tools(value)))
 
 
 def _unclear(why: str) -> RequestError:
@@ -87,7 +87,8 @@ def _read(body: bytes) -> Any:
     return value
 
 
-def _declared(value: dict[str, Any]) -> Iterator[tuple[str, Json]]:
+def declared_tools(value: dict[str, Any]) -> Iterator[tuple[str, Json]]:
+    """The names of a request's tools and functions, with their parameter schemas (None: it has none)."""
     for tool in _list(value.get("tools")):
         for part in (tool.get("function"), tool.get("custom")):
             if isinstance(part, dict) and isinstance(part.get("name"), str):
