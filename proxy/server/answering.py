@@ -32,7 +32,7 @@ from proxy.errors import RequestError, UpstreamError
 from proxy.server.asking import changed_headers, consult, has_id
 from proxy.server.body import BodyReader, is_events
 from proxy.server.http import Answer, Headers, RequestHead, header
-from proxy.server.relaying import Relaying
+from proxy.server.relaying import Relaying, error_event_of
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Settling
 
@@ -282,14 +282,22 @@ class Answering:
         return True
 
     async def _pass(self, answer: Answer) -> None:
+        if self._exchange.client.started:
+            body = await BodyReader(answer, self._services, self._exchange).read()
+            await self._send(answer.status, answer.headers, body)
+            return
         await self._exchange.client.start(answer.status, answer.headers)
         async for piece in answer.pieces():
             await self._exchange.client.write(piece)
         await self._exchange.client.finish()
 
     async def _send(self, status: int, headers: Headers, body: bytes) -> None:
-        await self._exchange.client.start(status, headers)
-        await self._exchange.client.write(body)
+        """A whole answer; where a stream has begun already, while tools ran, what is no event becomes an error."""
+        if not self._exchange.client.started:
+            await self._exchange.client.start(status, headers)
+            await self._exchange.client.write(body)
+        else:
+            await self._exchange.client.write(error_event_of(body))
         await self._exchange.client.finish()
 
     async def _resume_whole(self, record: ResumeRecord, head: RequestHead) -> bool:

@@ -31,6 +31,7 @@ from proxy.server.running import Caller, Runs
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Resume, Settling, request_digest
 from proxy.server.telling import Seen, Telling
+from proxy.server.waiting import with_pings
 from proxy.tools.spec import Advertise
 
 
@@ -53,7 +54,9 @@ class Governor:
         body = decode_request(sent, coding, limit=self._services.config.listen.max_body_bytes)
         request = read_request(body, limits.nesting)
         judge = await self._judge(exchange, request)
-        ledger = Ledger(self._services.store, exchange.tenant, ttl=self._services.config.state.ttl)
+        state = self._services.config.state
+        ttl = state.stored_ttl if request.value.get("store") is True else state.ttl
+        ledger = Ledger(self._services.store, exchange.tenant, ttl=ttl)
         chat = _Chat(
             self._services, exchange, runs=self._runs, seen=self._seen, request=request, judge=judge, ledger=ledger
         )
@@ -161,8 +164,10 @@ class _Chat:
 
     async def _messages(self, entries: list[Entry], found: Found, raws: list[bytes]) -> tuple[list[bytes] | None, int]:
         """The messages for the upstream (None: as the client sent them), and how many calls were denied last."""
-        released = [anchor for anchor in found.anchors if anchor.released]
-        runs = await self._run_held(released)
+        running = self._run_held([anchor for anchor in found.anchors if anchor.released])
+        if self._exchange.log.stream:
+            running = with_pings(self._exchange.client, running, seconds=self._services.ping_seconds)
+        runs = await running
         limit = self._services.config.continuations.restore_bytes
         out = pieces(entries, found, runs=runs, restore_bytes=limit)
         messages = render_pieces(self._request, out, raws)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from aiohttp import web
@@ -20,6 +20,7 @@ from proxy.server.aio_client import AioClient
 from proxy.server.health import Health
 from proxy.server.http import header
 from proxy.server.logs import RequestLog
+from proxy.server.observing import Observer, tell
 from proxy.server.replies import CLIENT_GONE, answering
 from proxy.server.routing import PathGuard, Route, Surface, route
 from proxy.server.services import ExchangeIn, Governor, Loaded, Services
@@ -154,6 +155,8 @@ class DataPlane:
             await self._governor.serve(self._exchange(client, entry, loaded, surface=found.surface))
         elif client.upgrade:
             await self._tunnel(client)
+        elif found.surface is Surface.CHAT:
+            await self._watch(client, entry, self._exchange(client, entry, loaded, surface=found.surface))
         else:
             await self._pass(client, entry)
 
@@ -186,12 +189,20 @@ class DataPlane:
 
     # -- what passes unread
 
-    async def _pass(self, client: AioClient, entry: RequestLog) -> None:
-        body = client.pieces() if client.has_body else None
+    async def _watch(self, client: AioClient, entry: RequestLog, exchange: ExchangeIn) -> None:
+        """A chat completion that nothing governs passes like everything else, and its calls are counted."""
+        observer = Observer()
+        await self._pass(client, entry, observer)
+        tell(self._services, exchange, observer)
+
+    async def _pass(self, client: AioClient, entry: RequestLog, observer: Observer | None = None) -> None:
+        body = _seen(client.pieces(), observer) if client.has_body else None
         asked = self._timer()
         async with self._services.upstream.request(client.head, body, governed=False) as answer:
             entry.waited += self._timer() - asked
             await client.start(answer.status, answer.headers)
+            if observer is not None:
+                observer.began(answer.status, answer.headers)
             pieces = answer.pieces()
             while True:
                 asked = self._timer()
@@ -200,6 +211,8 @@ class DataPlane:
                 if not piece:
                     break
                 await client.write(piece)
+                if observer is not None:
+                    observer.passed(piece)
             await client.finish()
 
     async def _tunnel(self, client: AioClient) -> None:
@@ -212,6 +225,13 @@ class DataPlane:
             async for piece in answer.pieces():
                 await client.write(piece)
             await client.finish()
+
+
+async def _seen(pieces: AsyncIterator[bytes], observer: Observer | None) -> AsyncIterator[bytes]:
+    async for piece in pieces:
+        if observer is not None:
+            observer.asked(piece)
+        yield piece
 
 
 def trace_id(traceparent: str) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.record import ResumeRecord
@@ -30,11 +30,9 @@ from proxy.server.budget import BufferShare
 from proxy.server.http import Headers, RequestHead, header, without
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Settling
+from proxy.server.waiting import with_pings
 
-PING = b": waiting\n"
-PING_SECONDS = 10.0
 _TAIL_SECONDS = 1.0
-T = TypeVar("T")
 
 
 class Relaying:
@@ -70,7 +68,8 @@ class Relaying:
             headers = without(headers, "content-encoding", "content-length")
         if judge.could_hold:  # whether anything will be changed shows only when the head is long gone
             headers = changed_headers(headers, self._exchange.request_id)
-        await self._client.start(status, headers)
+        if not self._client.started:
+            await self._client.start(status, headers)
         well = await self._one(reader, only=None) and await self._go_on()
         await self._client.finish()
         return well
@@ -81,7 +80,7 @@ class Relaying:
         taking_up = self._settling.take_up(turn, record)
         headers: Headers = (("content-type", "text/event-stream; charset=utf-8"),)
         await self._client.start(200, changed_headers(headers, self._exchange.request_id))
-        await self._with_pings(taking_up)
+        await with_pings(self._client, taking_up, seconds=self._services.ping_seconds)
         self._lead.envelope = jsontext.parse_own(record.head.encode())
         self._lead.usage = jsontext.parse_own(record.usage.encode())
         self._lead.rounds = 2
@@ -235,7 +234,8 @@ class Relaying:
             index = self._to_continue.popleft()
             turn = self._turn(index)
             if (ended := self._pending.pop(index, None)) is not None:
-                await self._with_pings(self._answer_calls(turn, ended))
+                work = self._answer_calls(turn, ended)
+                await with_pings(self._client, work, seconds=self._services.ping_seconds)
             if not await self._ask_again(index, turn):
                 return False
         if continued:
@@ -270,7 +270,7 @@ class Relaying:
             reader = BodyReader(answer, self._services, self._exchange)
             if answer.status >= 400:
                 self._tell_end(turn, "upstream_error")
-                await self._client.write(_error_event(await reader.read()))
+                await self._client.write(error_event_of(await reader.read()))
                 return False
             if not is_events(header(answer.headers, "content-type"), await reader.peek()):
                 raise UpstreamError("The upstream's answer to a continuation is no stream.", kind="protocol")
@@ -290,22 +290,8 @@ class Relaying:
         if out:
             await self._client.write(out)
 
-    async def _with_pings(self, work: Awaitable[T]) -> T:
-        """Wait for something while the client gets a comment now and then."""
-        task = asyncio.ensure_future(work)
-        try:
-            while True:
-                done, _ = await asyncio.wait([task], timeout=PING_SECONDS)
-                if done:
-                    return task.result()
-                await self._client.write(PING)
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
 
-
-def _error_event(body: bytes) -> bytes:
+def error_event_of(body: bytes) -> bytes:
     """The upstream's error as an event of a stream."""
     try:
         value = jsontext.parse(body)

@@ -67,6 +67,7 @@ class Services:
     budget: BufferBudget
     tasks: TaskOwner
     timer: Callable[[], float] = time.monotonic
+    ping_seconds: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
