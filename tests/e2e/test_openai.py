@@ -188,7 +188,7 @@ async def test_a_batch_that_is_held_whole_is_one_answer(way: str, open_talk: Ope
 
 @pytest.mark.parametrize("way", ["sync whole", "async stream"])
 async def test_errors_raise_the_usual_classes(way: str, open_talk: Opened, upstream: FakeUpstream) -> None:
-    """A refused request raises BadRequestError, a failing rule PermissionDeniedError, a dead upstream a server error."""
+    """A refused request is a BadRequestError, a failing rule a PermissionDeniedError, a dead upstream a server's."""
     fails = rule("stop", "delete", block={"message": "never", "then": "fail"})
     talk, _ = await open_talk(way, fails, rule("gone", "show", hide={}))
     choice = {"type": "function", "function": {"name": "show"}}
