@@ -263,7 +263,7 @@ class Answering:
         )
 
     async def _first(self, answer: Answer, head: RequestHead) -> bool:
-        if answer.status >= 400 or self._exchange.client.head.method != "POST":
+        if answer.status >= 400:
             await self._pass(answer)
             return False
         reader = BodyReader(answer, self._services, self._exchange)

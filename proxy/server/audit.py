@@ -47,8 +47,6 @@ class AuditRecord:
     rule: str
     mode: str
     args: Object | str
-    duration: float | None = None
-    outcome: str = ""
 
 
 def redact(value: Json) -> Json:
@@ -78,25 +76,30 @@ class Audit:
     def record(self, record: AuditRecord) -> None:
         """Write one record. Its arguments are not kept."""
         self.recent.appendleft(replace(record, args={}))
-        fields = self._fields(record)
+        self._write("tool_call", self._fields(record))
+
+    def _write(self, kind: str, fields: dict[str, Any]) -> None:
         if self._file is None:
-            self._log.line({"level": "audit", "message": "tool_call", **fields})
+            self._log.line({"level": "audit", "message": kind, **fields})
             return
         try:
-            os.write(self._file, render({"time": timestamp(self._clock()), **fields}) + b"\n")
+            os.write(self._file, render({"time": timestamp(self._clock()), "record": kind, **fields}) + b"\n")
         except OSError as error:
             if not self._failed:
                 self._log.event("error", "audit record cannot be written", error=type(error).__name__)
             self._failed = True
 
+    def ran(self, *, call_id: str, tool: str, tenant: str, duration: float, outcome: str) -> None:
+        """A held call has run; its decision was recorded when it was made, perhaps many requests ago."""
+        self._write(
+            "tool_run",
+            {"call_id": call_id, "tool": tool, "tenant": tenant, "duration": round(duration, 6), "outcome": outcome},
+        )
+
     def _fields(self, record: AuditRecord) -> dict[str, Any]:
         fields: dict[str, Any] = {
-            name: getattr(record, name)
-            for name in record.__slots__
-            if name not in ("args", "duration") and getattr(record, name) != ""
+            name: getattr(record, name) for name in record.__slots__ if name != "args" and getattr(record, name) != ""
         }
-        if record.duration is not None:
-            fields["duration"] = round(record.duration, 6)
         match self._shown:
             case Shown.FULL:
                 fields["args"] = record.args

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from proxy.core.batch.ledger import Run, parse_run, render_run
+from proxy.core.batch.ledger import Run, RunState, parse_run, render_run
 from proxy.core.batch.record import (
     BatchRecord,
     Record,
@@ -141,9 +141,12 @@ class Ledger:
         if found is None:
             return Run(), 0
         try:
-            return parse_run(found.value), found.version
+            run = parse_run(found.value)
         except ValueError as error:
             raise StoreError("A run in the ledger cannot be read.") from error
+        if run.state is RunState.DONE:  # as long as its batch is used, it must not run again
+            await self._store.touch([key], self._ttl + _REMEMBERED)
+        return run, found.version
 
     async def save_run(self, batch: str, ordinal: int, run: Run | None, *, version: int) -> bool:
         """Keep a run (None: drop it) unless another wrote it meanwhile. Raises StoreError."""

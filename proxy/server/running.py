@@ -177,6 +177,13 @@ class _Claim:
         result = judge.chain.judge_result(Subject(call, Owner.PROXY), result=outcome.text, is_error=outcome.is_error)
         label = result.outcome if result.outcome != "ok" or not outcome.is_error else "error"
         self.runs.observe(name, "error" if outcome.is_error else "ok", seconds)
+        self.runs.services.audit.ran(
+            call_id=str(call.call_id),
+            tool=name,
+            tenant=str(judge.facts.tenant),
+            duration=seconds,
+            outcome=outcome.kind,
+        )
         self.runs.services.metrics.tool_result(tool=name, declared=True, owner=Owner.PROXY, outcome=str(label))
         for rule in result.errors:
             self.runs.services.metrics.policy_error(policy=rule.policy, rule=rule.rule)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.batch.record import BatchRecord, ResumeRecord, Round, TurnRecord
-from proxy.core.calls import BatchId
+from proxy.core.calls import BatchId, run_name
 from proxy.core.exchange.judging import Conclusion, End, Judged
 from proxy.core.exchange.turns import Bounds, ChoiceTurn, call_records, hidden_round, ids_to_give, pending_batch
 from proxy.core.jsontext import parse_own, render_text
@@ -108,7 +108,7 @@ class Settling:
     async def _start_eager(self, record: BatchRecord) -> None:
         for ordinal, call in enumerate(record.calls):
             if call.stage is None and call.result is None:
-                spec = self.caller.loaded.tools.specs.get(call.call.name)
+                spec = self.caller.loaded.tools.specs.get(run_name(call.call.name))
                 if spec is not None and spec.execution is Execution.EAGER:
                     await self.runs.begin(self.caller, record.batch_id, ordinal, call=call, recheck=False)
 
@@ -158,7 +158,8 @@ class Settling:
 
     async def take_up(self, turn: ChoiceTurn, record: ResumeRecord) -> None:
         """Go on from the rounds that another try of this request has come to. Raises StoreError."""
-        for hidden in record.rounds[len(turn.rounds) :]:
+        turn.restart()
+        for hidden in record.rounds:
             turn.add_round(hidden, self.bounds)
             text = content_text(parse_own(hidden.message.encode()).get("content"))
             turn.texts += [text] if text else []

@@ -27,7 +27,6 @@ RECORD = AuditRecord(
     rule="r",
     mode="enforce",
     args={"id": "o-4711", "n": 1, "deep": [True, None, {"x": 1.5}]},
-    duration=0.25,
 )
 
 
@@ -52,14 +51,23 @@ def test_arguments_are_shown_as_configured(shown: str, args: Any, tmp_path: Path
     """A record has the call, what became of it, and as much of the arguments as is configured."""
     found = written(tmp_path / "audit.jsonl", shown)
     assert found.get("args") == args
-    assert (found["time"], found["tool"], found["decision"], found["rule"], found["duration"]) == (
-        "1970-01-01T00:00:00.000Z",
-        "delete",
-        "blocked",
-        "r",
-        0.25,
-    )
+    shown_parts = [found[key] for key in ("time", "record", "tool", "decision", "rule")]
+    assert shown_parts == ["1970-01-01T00:00:00.000Z", "tool_call", "delete", "blocked", "r"]
     assert "client" not in found
+
+
+def test_a_run_is_a_record_of_its_own(tmp_path: Path) -> None:
+    """How long a held call ran, and how it ended, comes when it has run."""
+    path = tmp_path / "audit.jsonl"
+    with Audit(str(path), shown="none", clock=lambda: 0.0, log=Log(clock=lambda: 0.0)) as audit:
+        audit.ran(call_id="call_1", tool="price", tenant="t", duration=0.25, outcome="timeout")
+    found = json.loads(path.read_text())
+    assert (found["record"], found["call_id"], found["duration"], found["outcome"]) == (
+        "tool_run",
+        "call_1",
+        0.25,
+        "timeout",
+    )
 
 
 def test_text_in_place_of_arguments_is_redacted_too(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from proxy.core.policy.verdicts import Consult
 from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
 from proxy.core.protocol.completion import added_usage, edited_call
 from proxy.core.protocol.sse import Event, render
+from proxy.errors import UpstreamError
 
 
 @dataclass(slots=True)
@@ -260,6 +261,8 @@ def read_event(data: bytes) -> dict[str, Any] | None:
         try:
             value = jsontext.parse_lenient(data)
             jsontext.raw(data)
+        except jsontext.NestingError as error:
+            raise UpstreamError("An event of the stream nests too deep to be read.", kind="protocol") from error
         except ValueError:
             return None
     return value if isinstance(value, dict) else None

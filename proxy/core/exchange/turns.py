@@ -27,16 +27,26 @@ class Bounds:
 
 @dataclass(slots=True)
 class ChoiceTurn:
-    """One choice. `denied` counts calls in a row that were blocked; `failures` rounds in a row of nothing but errors.
+    """One choice. `denied` counts calls in a row that were blocked (`denied_before` it began); `failures` counts rounds
+    in a row of nothing but errors.
 
     `texts` are the texts that the client was shown so far, one a round that had some."""
 
-    denied: int = 0
+    denied_before: int = 0
     rounds: list[Round] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     failures: int = 0
     asked: int = 0
     closing: bool = False
+    denied: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.denied = self.denied_before
+
+    def restart(self) -> None:
+        """Forget the rounds: those of another try of the same request take their place."""
+        self.rounds, self.texts = [], []
+        self.failures, self.asked, self.closing, self.denied = 0, 0, False, self.denied_before
 
     def add_round(self, hidden: Round, bounds: Bounds) -> None:
         """A round was held whole and has its results: the upstream is to be asked again."""

@@ -3,12 +3,13 @@
 Servers disagree on how fragments say which call they belong to: `index` may be missing, always 0, or changed
 on the way; id and name may come in every fragment, as empty text, in pieces, or behind the arguments. The rules
 here put each fragment to the call that a reader of the stream would put it to; the first identity that a call
-shows is the one that it keeps.
+shows is the one that it keeps. What a fragment says again, and what is not taken for the call, is told with it: a
+reader that added it up would see another call than the one that was judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,12 +22,22 @@ Raw = Callable[[tuple[str | int, ...]], str]
 """Gives the JSON text of a value of the delta, by path: for arguments that came as an object."""
 
 
+Place = tuple[str, ...]
+"""Where something stands in an entry."""
+
+
 @dataclass(slots=True)
 class OpenCall:
-    """A call of which fragments have come. `ordinal` is its place in the model's order."""
+    """A call of which fragments have come. `ordinal` is its place in the model's order, `index` the number that its
+    first fragment gave it. `doubtful`: only its name tells it from the call before. `sealed`: its arguments have been
+    read, and what comes behind them is not taken."""
 
     ordinal: int
     kind: Kind
+    index: Any = None
+    doubtful: bool = False
+    sealed: bool = False
+    typed: bool = False
     call_id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
@@ -44,9 +55,12 @@ class OpenCall:
         return ToolCall(CallId(self.call_id), join_surrogates(self.name), self.text, self.kind, self.unwrapped)
 
     def reads_as_complete(self) -> bool:
-        """Whether its arguments are a whole JSON text by now."""
+        """Whether its arguments are a whole JSON text by now, to which nothing can be added. Free text never is."""
+        text = self.text.rstrip()
+        if self.kind is Kind.CUSTOM or not text.endswith(("}", "]", '"')):
+            return False
         try:
-            parse(self.text)
+            parse(text)
         except ValueError:
             return False
         return True
@@ -69,11 +83,13 @@ class OpenCall:
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """What one entry of a delta is: entry `position` of `tool_calls` (None: the `function_call`) belongs to call
-    `ordinal`; `opens`: it is the first of that call."""
+    `ordinal`. `again` are the places in it that say again who the call is, `stray` those that are not taken for it,
+    or that stand under another call's number."""
 
     position: int | None
     ordinal: int
-    opens: bool
+    again: tuple[Place, ...] = ()
+    stray: tuple[Place, ...] = ()
 
 
 class Assembler:
@@ -92,14 +108,17 @@ class Assembler:
         for position, entry in enumerate(_entries(delta)):
             before = len(self.calls)
             call = self._call_of(entry)
-            self._take(call, entry, lambda *path, at=position: raw(("tool_calls", at, *path)))
-            found.append(Fragment(position, call.ordinal, len(self.calls) > before))
+            opens = len(self.calls) > before
+            again = () if opens else tuple(_said_again(call, entry))
+            stray = self._take(call, entry, lambda *path, at=position: raw(("tool_calls", at, *path)))
+            if not opens and self._by_index.get(call.index, call) is call and entry.get("index") != call.index:
+                stray += [("index",)]
+            found.append(Fragment(position, call.ordinal, again, tuple(stray)))
         legacy = delta.get("function_call")
         if isinstance(legacy, dict):
-            opens = self._legacy is None
             call = self._legacy = self._legacy or self._open(Kind.LEGACY)
-            self._take_function(call, legacy, lambda *path: raw(("function_call", *path)))
-            found.append(Fragment(None, call.ordinal, opens))
+            stray = self._take_function(call, legacy, lambda *path: raw(("function_call", *path)))
+            found.append(Fragment(None, call.ordinal, (), tuple(stray)))
         self._merge(delta)
         return found
 
@@ -119,7 +138,9 @@ class Assembler:
         index, call_id, name = entry.get("index"), entry_id(entry), entry_name(entry)
         known = self._known(index, call_id, name)
         if known is None or _is_another(known, call_id, name):
+            doubtful = known is not None and not call_id
             known = self._open(Kind.CUSTOM if isinstance(entry.get("custom"), dict) else Kind.FUNCTION)
+            known.index, known.doubtful = index, doubtful
         if isinstance(index, int):
             self._by_index[index] = known
         return known
@@ -129,50 +150,66 @@ class Assembler:
             return self._by_index[index]
         if call_id and not (isinstance(index, int) and name):
             return next((c for c in reversed(self.calls) if c.call_id == call_id), None)
-        if isinstance(index, int) or call_id:
-            return None
         last = next((c for c in reversed(self.calls) if c.kind is not Kind.LEGACY), None)
+        if isinstance(index, int) or call_id:  # a new number without a name goes on with the call that is not over
+            unfinished = last is not None and last.pieces and not last.reads_as_complete()
+            return last if unfinished and not call_id and not name else None
         return None if last and name and last.pieces else last
 
-    def _take(self, call: OpenCall, entry: dict[str, Any], raw: Callable[..., str]) -> None:
+    def _take(self, call: OpenCall, entry: dict[str, Any], raw: Callable[..., str]) -> list[Place]:
+        """Add an entry to its call; the places of it that are not taken."""
         call.call_id = call.call_id or entry_id(entry)
+        call.typed = call.typed or bool(entry.get("type"))
+        stray: list[Place] = []
         for key, value in entry.items():
             if key not in ("index", "id", "type", "function", "custom"):
                 _merge_key(call.extra, key, value)
         custom, function = entry.get("custom"), entry.get("function")
         if isinstance(custom, dict):
             call.kind = Kind.CUSTOM
-            self._name(call, custom.get("name"))
-            self._text(call, custom.get("input"), raw, ("custom", "input"))
+            if not self._name(call, custom.get("name")):
+                stray.append(("custom", "name"))
+            if not self._text(call, custom.get("input"), raw, ("custom", "input")):
+                stray.append(("custom", "input"))
         if isinstance(function, dict):
-            self._take_function(call, function, lambda *path: raw("function", *path))
+            inner = self._take_function(call, function, lambda *path: raw("function", *path))
+            stray += [("function", *place) for place in inner]
+        return stray
 
-    def _take_function(self, call: OpenCall, function: dict[str, Any], raw: Callable[..., str]) -> None:
-        self._name(call, function.get("name"))
-        self._text(call, function.get("arguments"), raw, ("arguments",))
+    def _take_function(self, call: OpenCall, function: dict[str, Any], raw: Callable[..., str]) -> list[Place]:
+        stray: list[Place] = []
+        if not self._name(call, function.get("name")):
+            stray.append(("name",))
+        if not self._text(call, function.get("arguments"), raw, ("arguments",)):
+            stray.append(("arguments",))
         for key, value in function.items():
             if key not in ("id", "name", "arguments"):
                 _merge_key(call.inner, key, value)
+        return stray
 
-    def _name(self, call: OpenCall, name: Any) -> None:
+    def _name(self, call: OpenCall, name: Any) -> bool:
+        """Add to a call's name; False where that comes too late for it to be another."""
         if not isinstance(name, str) or not name or name == call.name:
-            return  # left out, empty, or said again in every fragment
-        if not call.pieces:
-            call.name += name
-            self.size += len(name)
-        elif not call.name:
-            call.name = name  # the arguments came first
+            return True  # left out, empty, or said again in every fragment
+        if call.name and call.pieces:
+            return False
+        call.name += name
+        self.size += len(name)
+        return True
 
-    def _text(self, call: OpenCall, value: Any, raw: Callable[..., str], path: tuple[str, ...]) -> None:
+    def _text(self, call: OpenCall, value: Any, raw: Callable[..., str], path: tuple[str, ...]) -> bool:
+        """Add to a call's arguments; False where they have been read already."""
+        if value is None or value == "":
+            return True
+        if call.sealed:
+            return False
         if isinstance(value, str):
             text = value
-        elif value is None:
-            return
         else:
             text, call.unwrapped = raw(*path), True
-        if text:
-            call.pieces.append(text)
-            self.size += len(text)
+        call.pieces.append(text)
+        self.size += len(text)
+        return True
 
 
 def _entries(delta: dict[str, Any]) -> list[dict[str, Any]]:
@@ -195,6 +232,18 @@ def entry_name(entry: dict[str, Any]) -> str:
         if isinstance(part, dict) and isinstance(part.get("name"), str):
             return str(part["name"])
     return ""
+
+
+def _said_again(call: OpenCall, entry: dict[str, Any]) -> Iterator[Place]:
+    """The places of a later entry that say who the call is, though that is known, or that say it with nothing."""
+    if "id" in entry and (call.call_id or not entry["id"]):
+        yield ("id",)
+    if "type" in entry and (call.typed or not entry["type"]):
+        yield ("type",)
+    for key in ("function", "custom"):
+        part = entry.get(key)
+        if isinstance(part, dict) and "name" in part and (not part["name"] or part["name"] == call.name):
+            yield (key, "name")
 
 
 def _is_another(call: OpenCall, call_id: str, name: str) -> bool:

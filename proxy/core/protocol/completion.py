@@ -60,6 +60,8 @@ def _read_odd(body: bytes) -> Any:
     behind the value mean that two readers may see two things, so then no call may be in it."""
     try:
         value = jsontext.parse_lenient(body)
+    except jsontext.NestingError as error:
+        raise UnreadableError("it nests too deep to be read") from error
     except ValueError:
         return None
     try:
