@@ -55,7 +55,7 @@ BANNED_IN_CORE = re.compile(
 PYDANTIC_IN = "proxy.core.policy"
 
 # A task that nobody holds and awaits is lost: these modules own the tasks that they make.
-TASK_OWNERS = {"proxy.server.tasks", "proxy.server.relaying"}
+TASK_OWNERS = {"proxy.server.tasks", "proxy.server.waiting"}
 # A task group awaits what it makes.
 TASK_MAKERS = re.compile(r"\b(?!group\b)\w+(\(\))?\.(create_task|ensure_future)\(|^\s*ensure_future\(")
 
@@ -76,7 +76,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.steps",
     "proxy.core.exchange.turns",
     "proxy.core.history",
-    "proxy.core.jsontext",
     "proxy.core.protocol.assembly",
     "proxy.core.protocol.chat",
     "proxy.core.protocol.completion",
@@ -95,9 +94,7 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()
-LONG_MODULES: set[str] = {
-    "proxy.core.exchange.chat_stream",
-}
+LONG_MODULES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 MANY_PARAMETERS: set[str] = {
     "proxy.core.jsontext._changed",

@@ -80,13 +80,53 @@ def render(value: Any) -> bytes:
     """A value to compact UTF-8 JSON. Spelled numbers are written as they came, half surrogate pairs as escapes.
     Raises TypeError for what is no JSON value."""
     try:
-        return _render_strict(value)
-    except TypeError:
-        return json.dumps(value, separators=(",", ":")).encode()
+        return orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+    except TypeError:  # what orjson cannot write: wide integers, half pairs, deep nesting; or what nobody can
+        out: list[str] = []
+        _write(value, out)
+        return "".join(out).encode()
 
 
-def _render_strict(value: Any) -> bytes:
-    return orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
+def _write(value: Any, out: list[str]) -> None:
+    """As orjson writes, without its limits; one frame a level, so that no value that was read is too deep."""
+    if isinstance(value, dict):
+        mark = "{"
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError("the key of an object has to be a string")
+            out += [mark, _quoted(key), ":"]
+            _write(item, out)
+            mark = ","
+        out.append("}" if value else "{}")
+    elif isinstance(value, list | tuple):
+        mark = "["
+        for item in value:
+            out.append(mark)
+            _write(item, out)
+            mark = ","
+        out.append("]" if value else "[]")
+    else:
+        out.append(_scalar(value))
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, SpelledFloat | SpelledInt):
+        return value.text
+    if isinstance(value, str):
+        return _quoted(value)
+    return str(value) if type(value) is int else orjson.dumps(value).decode()
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=_has_half(text))
+
+
+def _has_half(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def render_text(value: Any) -> str:
@@ -128,23 +168,31 @@ def parse_exact(text: str) -> Reading:
         value, end = decoder.raw_decode(text, start)
     except RecursionError:
         raise ValueError("nested too deep") from None
-    if _SURROGATE_ESCAPE.search(text) or not text.isascii():
-        try:
-            _render_strict(value)
-            text.encode()
-        except (TypeError, UnicodeEncodeError):
-            raise ValueError("it has half a surrogate pair") from None
+    escaped = _SURROGATE_ESCAPE.search(text) is not None
+    if _has_half(text) or (escaped and _has_half(json.dumps(value, ensure_ascii=False))):
+        raise ValueError("it has half a surrogate pair")
     return Reading(value, not twice and not text[end:].strip(" \t\n\r"))
+
+
+class NestingError(ValueError):
+    """A text nests deeper than can be read here; another reader may be able to."""
 
 
 def parse_lenient(data: bytes) -> Any:
     """The first JSON value in a text, by a reader that forgives; for looking only. Raises ValueError."""
-    text = data.decode("utf-8", "replace").lstrip("\ufeff \t\n\r")
+    text = data.decode(json.detect_encoding(data), "replace").lstrip("\ufeff \t\n\r")
     try:
-        value, _ = json.JSONDecoder(strict=False).raw_decode(text)
+        value, _ = json.JSONDecoder(strict=False, parse_int=_read_any_int).raw_decode(text)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise NestingError("nested too deep") from None
     return value
+
+
+def _read_any_int(text: str) -> int | float:
+    try:
+        return int(text)
+    except ValueError:  # more digits than Python turns into an integer
+        return float(text)
 
 
 def join_surrogates(text: str) -> str:
@@ -169,7 +217,7 @@ def nests_deeper(data: bytes, limit: int) -> bool:
             if depth > limit:
                 return True
         elif mark in (b"}", b"]"):
-            depth -= 1
+            depth = max(0, depth - 1)
     return False
 
 
@@ -217,7 +265,10 @@ def _skip_value(data: bytes, at: int) -> int:
 
 
 def _key(raw: bytes) -> str:
-    return str(orjson.loads(raw)) if b"\\" in raw else raw[1:-1].decode()
+    try:
+        return str(orjson.loads(raw)) if b"\\" in raw else raw[1:-1].decode()
+    except ValueError:  # half a pair, broken UTF-8: as the lenient reader has it
+        return str(parse_lenient(raw))
 
 
 def members(data: bytes, at: int = 0) -> list[Member]:
@@ -324,7 +375,7 @@ def _edited(data: bytes, start: int, end: int, tree: dict[Any, Any]) -> bytes:
     if data[start : start + 1] == b"[":
         spans = element_spans(data, start)
         named: list[tuple[Any, int, int, int]] = [(i, a, a, b) for i, (a, b) in enumerate(spans)]
-        missing = [step for step in tree if not isinstance(step, int) or step >= len(spans)]
+        missing = [step for step in tree if step not in range(len(spans))]
         if missing:
             raise KeyError(missing[0])
         added: list[bytes] = []
@@ -332,8 +383,8 @@ def _edited(data: bytes, start: int, end: int, tree: dict[Any, Any]) -> bytes:
         found = members(data, start)
         named = [(m.key, m.start, m.value, m.end) for m in found]
         present = {m.key for m in found}
-        added = [render(k) + b":" + _new(v) for k, v in tree.items() if k not in present and _new(v) is not None]
-    if added or any(isinstance(v, _Leaf) and v.text is None for v in tree.values()):
+        added = _added({key: change for key, change in tree.items() if key not in present})
+    if added or any(_takes_out(tree.get(step)) for step, *_ in named):
         return _rebuilt(data, start, named, tree, added)
     out, at = [], start
     for step, _, value, stop in named:
@@ -343,11 +394,21 @@ def _edited(data: bytes, start: int, end: int, tree: dict[Any, Any]) -> bytes:
     return b"".join([*out, data[at:end]])
 
 
-def _new(change: Any) -> Any:
-    if isinstance(change, _Leaf):
-        return change.text
-    text = b"{}"
-    return _edited(text, 0, len(text), change)
+def _takes_out(change: Any) -> bool:
+    return isinstance(change, _Leaf) and change.text is None
+
+
+def _added(tree: dict[Any, Any]) -> list[bytes]:
+    """New members, with the objects on the way to them; what is to be taken out is not there already."""
+    found: list[bytes] = []
+    for key, change in tree.items():
+        if not isinstance(key, str):
+            raise KeyError(key)
+        if isinstance(change, _Leaf):
+            found += [] if change.text is None else [render(key) + b":" + change.text]
+        elif inner := _added(change):
+            found.append(render(key) + b":{" + b",".join(inner) + b"}")
+    return found
 
 
 def _changed(data: bytes, start: int, end: int, change: Any) -> bytes:
@@ -365,7 +426,7 @@ def _rebuilt(
     for step, begin, value, stop in named:
         if step not in tree:
             parts.append(data[begin:stop])
-        elif not (isinstance(tree[step], _Leaf) and tree[step].text is None):
+        elif not _takes_out(tree[step]):
             parts.append(data[begin:value] + _changed(data, value, stop, tree[step]))
     opening, closing = (b"[", b"]") if data[start : start + 1] == b"[" else (b"{", b"}")
     return opening + b",".join(parts + added) + closing
