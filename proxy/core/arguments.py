@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from proxy.core.calls import Kind, ToolCall
-from proxy.core.jsontext import Object, nests_deeper, parse_exact, render_text
+from proxy.core.jsontext import Object, Reading, nests_deeper, parse_exact, render_text
 
 MAX_NESTING = 128
 
@@ -46,13 +46,11 @@ def read_arguments(call: ToolCall, nesting: int = MAX_NESTING) -> Arguments:
     if not call.text.strip():
         return Arguments({}, wrapping)
     try:
-        if nests_deeper(call.text.encode("utf-8", "surrogatepass"), nesting):
-            raise ValueError(f"nested deeper than {nesting}")
-        reading = parse_exact(call.text)
+        reading = _read(call.text, nesting)
         unambiguous = reading.unambiguous
         if isinstance(reading.value, str) and wrapping is Wrapping.TEXT:
             wrapping = Wrapping.TWICE
-            reading = parse_exact(reading.value)
+            reading = _read(reading.value, nesting)
             unambiguous = unambiguous and reading.unambiguous
     except ValueError as error:
         return Arguments(None, wrapping, problem=str(error))
@@ -62,13 +60,14 @@ def read_arguments(call: ToolCall, nesting: int = MAX_NESTING) -> Arguments:
     return Arguments(reading.value, wrapping, canonical)
 
 
+def _read(text: str, nesting: int) -> Reading:
+    if nests_deeper(text.encode("utf-8", "surrogatepass"), nesting):
+        raise ValueError(f"nested deeper than {nesting}")
+    return parse_exact(text)
+
+
 def render_arguments(value: Object, wrapping: Wrapping) -> str:
     """An arguments object as the text of a call (`ToolCall.text`) in that wrapping."""
-    match wrapping:
-        case Wrapping.INPUT:
-            text = value.get("input")
-            return text if isinstance(text, str) else render_text(value)
-        case Wrapping.TWICE:
-            return render_text(render_text(value))
-        case Wrapping.TEXT | Wrapping.OBJECT:
-            return render_text(value)
+    if wrapping is Wrapping.INPUT and isinstance(text := value.get("input"), str):
+        return text
+    return render_text(render_text(value)) if wrapping is Wrapping.TWICE else render_text(value)
