@@ -93,7 +93,7 @@ class WholeSettling:
             self._settling.telling.batch(batch, [0.0] * len(batch))
             if conclusion.end is not End.CONTINUE:
                 return await self._end(whole, choice, turn, batch=batch, conclusion=conclusion, index=index)
-            await self._hold(whole, choice, turn, batch=batch, conclusion=conclusion)
+            await self._hold(whole, choice, turn, batch=batch, conclusion=conclusion, index=index)
             choice = await self.ask_again(whole, turn)
 
     async def _batch(self, choice: Choice) -> list[Judged]:
@@ -110,7 +110,7 @@ class WholeSettling:
         return found
 
     async def _hold(
-        self, whole: Whole, choice: Choice, turn: ChoiceTurn, *, batch: list[Judged], conclusion: Conclusion
+        self, whole: Whole, choice: Choice, turn: ChoiceTurn, *, batch: list[Judged], conclusion: Conclusion, index: int
     ) -> None:
         message = history_message(jsontext.raw(choice.raw, ("message",)) or b"{}", choice.message, calls=True)
         turn.texts += [choice.text] if choice.text else []
@@ -121,7 +121,8 @@ class WholeSettling:
             message=message,
             head={key: value for key, value in whole.first.items() if key not in ("choices", "usage")},
             usage=whole.usage,
-            nothing_shown=True,
+            index=index,
+            shown="",
         )
 
     async def ask_again(self, whole: Whole, turn: ChoiceTurn) -> Choice:
@@ -148,6 +149,7 @@ class WholeSettling:
     ) -> bytes:
         match conclusion.end:
             case End.FAIL:
+                self._settling.tell_end(turn, "stopped")
                 raise RequestError(conclusion.message, code="tool_call_blocked", status=403)
             case End.STOP | End.CLOSED:
                 return await self._end_text(whole, choice, turn, text=conclusion.message, index=index)
@@ -170,7 +172,7 @@ class WholeSettling:
         if shown == choice.text and not choice.placed:
             raw = choice.raw
         await self._settling.end_text(turn, text=shown, own=own)
-        self._tell_end(turn, "stopped" if text else turn.limit(self._settling.bounds) or "text")
+        self._settling.tell_end(turn, "stopped" if text else turn.limit(self._settling.bounds) or "text")
         return self._as_choice(whole, raw, choice, index=index)
 
     async def _surface(
@@ -198,7 +200,7 @@ class WholeSettling:
             raw = with_calls(choice, kept)
         if shown != choice.text:
             raw = with_text(raw, shown)
-        self._tell_end(turn, "surfaced")
+        self._settling.tell_end(turn, "surfaced")
         return self._as_choice(whole, raw, choice, index=index)
 
     async def _known(self, batch: list[Judged], conclusion: Conclusion) -> frozenset[str]:
@@ -216,10 +218,6 @@ class WholeSettling:
             raw = jsontext.edit(raw, {("index",): jsontext.render(index)})
         whole.changed = whole.changed or raw != choice.raw
         return raw
-
-    def _tell_end(self, turn: ChoiceTurn, end: str) -> None:
-        if turn.rounds:
-            self._services.metrics.continuation(api="chat", end=end)
 
 
 def parsed_answer(data: bytes) -> dict[str, Any] | None:
@@ -253,7 +251,7 @@ class Answering:
                 return await self._relaying(head).resume(record)
             return await self._resume_whole(record, head)
         except UpstreamAnswerError as error:
-            self._services.metrics.continuation(api="chat", end="upstream_error")
+            self._settling.tell_broken(error)
             await self._send(error.status, error.headers, error.body)
             return False
 

@@ -9,6 +9,8 @@ from proxy.server.coding import AnswerDecoder
 from proxy.server.http import Answer, header
 from proxy.server.services import ExchangeIn, Services
 
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+_TELLING = 6  # the longest of the starts
 _EVENT_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 
 
@@ -36,8 +38,8 @@ class BodyReader:
         return self._decoder.is_coded
 
     async def peek(self) -> bytes:
-        """The first bytes, which stay to be read."""
-        while not any(decoded.strip() for _, decoded in self._start):
+        """The first bytes, which stay to be read: as many as tell events from everything else."""
+        while len(b"".join(decoded for _, decoded in self._start).strip(_BLANK)) < _TELLING:
             piece = await self._next()
             if piece is None:
                 break

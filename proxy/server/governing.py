@@ -19,7 +19,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.turns import Bounds
 from proxy.core.history import Entry, EntryKind
 from proxy.core.protocol.chat import ChatRequest, declaration, digests, read_history, read_request
-from proxy.errors import StoreError
+from proxy.errors import ProxyError, StoreError
 from proxy.server.answering import Answering
 from proxy.server.coding import decode_request, readable_accept
 from proxy.server.deferral import surface_due
@@ -223,8 +223,12 @@ class _Chat:
         answering = Answering(self._services, self._exchange, settling, question, denied=denied)
         coded = bool(header(head.headers, "content-encoding")) and question.changed
         first = question.body if question.changed else sent
-        if await answering.serve(first, self._upstream_head(drop_coding=coded)):
-            await settling.done()
+        try:
+            if await answering.serve(first, self._upstream_head(drop_coding=coded)):
+                await settling.done()
+        except (asyncio.CancelledError, ConnectionError, ProxyError) as error:
+            settling.tell_broken(error)
+            raise
 
     async def _earlier_try(self, digest: str) -> Resume:
         """What an earlier try of this very request has come to; only proxy tools make that worth keeping."""

@@ -25,6 +25,7 @@ from proxy.server.services import ExchangeIn, Services
 from proxy.server.telling import Seen, Telling
 
 _MOST = 4 << 20
+_TELLING = 16  # bytes that tell events from everything else
 _SIGNS = (b"tool_calls", b"function_call")
 
 
@@ -39,6 +40,7 @@ class Observer:
         self._whole: list[bytes] = []
         self._choices: dict[int, Assembler] = {}
         self._kind = ""
+        self._events: bool | None = None
 
     def asked(self, data: bytes) -> None:
         self._size += len(data)
@@ -66,12 +68,14 @@ class Observer:
         except ProxyError:
             self._decoder = None
             return
-        if self._splitter is None and not self._whole and is_events(self._kind, decoded):
-            self._splitter = EventSplitter()
         if self._splitter is None:
             self._whole.append(decoded)
             self._bound(len(decoded))
-            return
+            if self._events is None and (start := b"".join(self._whole)).strip():
+                self._events = is_events(self._kind, start) if len(start) > _TELLING else None
+            if not self._events:
+                return
+            decoded, self._whole, self._splitter = b"".join(self._whole), [], EventSplitter()
         for event in self._splitter.feed(decoded):
             if event.data is not None and any(sign in event.data for sign in _SIGNS):
                 self._bound(len(event.data))

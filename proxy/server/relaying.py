@@ -175,6 +175,7 @@ class Relaying:
         turn, text = self._turn(ended.index), content_text(ended.message.get("content"))
         match ended.conclusion.end:
             case End.FAIL:
+                self._settling.tell_end(turn, "stopped")
                 raise RequestError(ended.conclusion.message, code="tool_call_blocked", status=403)
             case End.CONTINUE:
                 return await self._hold(stream, ended, turn, text=text)
@@ -199,7 +200,7 @@ class Relaying:
         own = "\n\n".join(part for part in (text, message) if part)
         shown = "\n\n".join(part for part in (turn.shown, own) if part)
         await self._settling.end_text(turn, text=shown, own=own)
-        self._tell_end(
+        self._settling.tell_end(
             turn, "stopped" if ended.conclusion.end is End.STOP else turn.limit(self._settling.bounds) or "text"
         )
         if not ended.batch and not message:
@@ -218,12 +219,8 @@ class Relaying:
             index=ended.index,
         )
         await self._settling.point_to(self._lead.envelope.get("id"))
-        self._tell_end(turn, "surfaced")
+        self._settling.tell_end(turn, "surfaced")
         return stream.surface(ended.index, ended.conclusion, ids)
-
-    def _tell_end(self, turn: ChoiceTurn, end: str) -> None:
-        if turn.rounds:
-            self._services.metrics.continuation(api="chat", end=end)
 
     # -- further rounds
 
@@ -234,9 +231,12 @@ class Relaying:
             index = self._to_continue.popleft()
             turn = self._turn(index)
             if (ended := self._pending.pop(index, None)) is not None:
-                work = self._answer_calls(turn, ended)
+                shown, work = turn.shown, self._answer_calls(turn, ended)
                 await with_pings(self._client, work, seconds=self._services.ping_seconds)
+                if more := turn.shown[len(shown) :]:  # another try of this request was further
+                    await self._client.write(self._lead.chunk(index, {"content": more}))
             if not await self._ask_again(index, turn):
+                self._settling.tell_end(turn, "upstream_error")
                 return False
         if continued:
             await self._send_tail()
@@ -259,7 +259,8 @@ class Relaying:
             message=jsontext.edit(rendered, changes).decode(),
             head=self._lead.envelope,
             usage=self._lead.usage,
-            nothing_shown=False,
+            index=ended.index,
+            shown=turn.shown,
         )
 
     async def _ask_again(self, index: int, turn: ChoiceTurn) -> bool:
@@ -269,7 +270,6 @@ class Relaying:
         async with self._services.upstream.request(self._head, body, governed=True) as answer:
             reader = BodyReader(answer, self._services, self._exchange)
             if answer.status >= 400:
-                self._tell_end(turn, "upstream_error")
                 await self._client.write(error_event_of(await reader.read()))
                 return False
             if not is_events(header(answer.headers, "content-type"), await reader.peek()):

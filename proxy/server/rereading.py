@@ -148,7 +148,7 @@ class Rereading:
                 continue
             if len(held) == len(placed) and held and not message.get("content"):
                 continue
-            shown.append(_without(raw, message, placed, held) if held else raw)
+            shown.append(_without(raw, message, placed, held=held) if held else raw)
         return data if shown == raws else jsontext.edit(data, {("data",): jsontext.array(shown)})
 
     async def _completion_of_messages(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _as_first(choice: Choice, batch: list[Judged], conclusion: Conclusion) -> by
     return with_text(with_calls(choice, [None] * len(batch)), text, finish="stop")
 
 
-def _without(raw: bytes, message: dict[str, Any], placed: tuple[Placed, ...], held: list[Placed]) -> bytes:
+def _without(raw: bytes, message: dict[str, Any], placed: tuple[Placed, ...], *, held: list[Placed]) -> bytes:
     """A message less the calls that were held."""
     kept = [p.raw for p in placed if p not in held and p.position is not None]
     changes: dict[Path, bytes | None] = {}

@@ -56,6 +56,7 @@ class Settling:
     resume: Resume
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     stored: list[tuple[int, BatchId]] = field(default_factory=list)
+    _going_on: list[ChoiceTurn] = field(default_factory=list)
 
     @property
     def ledger(self) -> Ledger:
@@ -130,27 +131,31 @@ class Settling:
         message: str,
         head: dict[str, Any],
         usage: Any,
-        nothing_shown: bool,
+        index: int,
+        shown: str,
     ) -> None:
-        """Answer every call of a batch that is held whole, and add the hidden round to the turn. Raises StoreError."""
-        batch_id = BatchId(f"{self.id}.0.{len(turn.rounds)}")
+        """Answer every call of a batch that is held whole, and add the hidden round to the turn. `shown` is the text of
+        the turn that the client has already: rounds of another try fit where theirs begins the same. Raises StoreError.
+        """
+        self._goes_on(turn)
+        batch_id = BatchId(f"{self.id}.{index}.{len(turn.rounds)}")
         pending = pending_batch(batch, conclusion, batch_id=batch_id, message=message)
         if any(j.runs for j in batch) and self.resume.version is not None:
             record = ResumeRecord(self.id, render_text(head), render_text(usage), tuple(turn.rounds), pending)
-            taken = await self._save_resume(record, may_adopt=nothing_shown)
+            taken = await self._save_resume(record, shown=shown)
             if taken is not None:
                 await self.take_up(turn, taken)
                 return
         turn.add_round(await self.run_pending(pending), self.bounds)
 
-    async def _save_resume(self, record: ResumeRecord, *, may_adopt: bool) -> ResumeRecord | None:
+    async def _save_resume(self, record: ResumeRecord, *, shown: str) -> ResumeRecord | None:
         """Keep how far this request has come; the record of another try that was faster, where that may be taken up."""
         assert self.resume.version is not None
         if await self.ledger.save_resume(self.resume.digest, record, self.resume.version):
             self.resume.version += 1
             return None
         other = await self.ledger.resume(self.resume.digest)
-        if other is None or not may_adopt:
+        if other is None or not _said(other[0]).startswith(shown):
             self.resume.version = None
             return None
         self.resume.record, self.resume.version = other
@@ -158,15 +163,13 @@ class Settling:
 
     async def take_up(self, turn: ChoiceTurn, record: ResumeRecord) -> None:
         """Go on from the rounds that another try of this request has come to. Raises StoreError."""
+        self._goes_on(turn)
         turn.restart()
         for hidden in record.rounds:
             turn.add_round(hidden, self.bounds)
-            text = content_text(parse_own(hidden.message.encode()).get("content"))
-            turn.texts += [text] if text else []
         if record.pending is not None:
             turn.add_round(await self.run_pending(record.pending), self.bounds)
-            text = content_text(parse_own(record.pending.message.encode()).get("content"))
-            turn.texts += [text] if text else []
+        turn.texts = _texts(record)
 
     async def run_pending(self, pending: BatchRecord) -> Round:
         """The round of a batch whose calls are all held, once each has its result."""
@@ -181,6 +184,28 @@ class Settling:
         ]
         return hidden_round(pending.message, pending, results)
 
+    # -- how turns with hidden rounds end
+
+    def _goes_on(self, turn: ChoiceTurn) -> None:
+        if not any(known is turn for known in self._going_on):
+            self._going_on.append(turn)
+
+    def tell_end(self, turn: ChoiceTurn, end: str) -> None:
+        """Count how a turn ended, if it has hidden rounds: once."""
+        left = [known for known in self._going_on if known is not turn]
+        if len(left) < len(self._going_on):
+            self._going_on = left
+            self.telling.continuation(end)
+
+    def tell_broken(self, error: BaseException) -> None:
+        """Count the turns that an error ended in the middle."""
+        if isinstance(error, asyncio.CancelledError | ConnectionError):
+            end = "client_gone"
+        else:
+            end = "errors" if isinstance(error, StoreError) else "upstream_error"
+        for turn in list(self._going_on):
+            self.tell_end(turn, end)
+
     async def point_to(self, answer_id: Any) -> None:
         """Where the upstream keeps the answer, remember its batches, so that it reads the same again."""
         if self.request.value.get("store") is True and isinstance(answer_id, str):
@@ -194,6 +219,17 @@ class Settling:
                 await self.ledger.drop_resume(self.resume.digest)
             except StoreError:
                 return  # it expires by itself
+
+
+def _texts(record: ResumeRecord) -> list[str]:
+    """What was said in the rounds of an answer, one text a round that said something."""
+    messages = [*(r.message for r in record.rounds), *([record.pending.message] if record.pending else [])]
+    texts = (content_text(parse_own(message.encode()).get("content")) for message in messages)
+    return [text for text in texts if text]
+
+
+def _said(record: ResumeRecord) -> str:
+    return "\n\n".join(_texts(record))
 
 
 def request_digest(target: str, body: bytes) -> str:

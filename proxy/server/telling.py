@@ -143,6 +143,10 @@ class Telling:
             seconds = max(0.0, self._services.clock() - since)
             metrics.tool_duration(seconds, tool=name, declared=declared, owner=Owner.CLIENT, outcome="ok")
 
+    def continuation(self, end: str) -> None:
+        """A turn with hidden rounds has ended."""
+        self._services.metrics.continuation(api=self._api, end=end)
+
     def split(self, record: BatchRecord) -> None:
         """A batch entered the ledger; its calls without a result are waited for."""
         waiting = sum(c.result is None and c.stage != 0 for c in record.calls)
