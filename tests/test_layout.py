@@ -76,7 +76,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.protocol.assembly",
     "proxy.core.protocol.chat",
     "proxy.core.protocol.completion",
-    "proxy.core.protocol.sse",
     "proxy.server.answering",
     "proxy.server.asking",
     "proxy.server.body",
