@@ -62,10 +62,7 @@ TASK_MAKERS = re.compile(r"\b(?!group\b)\w+(\(\))?\.(create_task|ensure_future)\
 # Modules whose lines have a test module of another name, or need none.
 WITHOUT_MIRROR: set[str] = {
     "proxy.__main__",
-    "proxy.core.batch.ledger",
-    "proxy.core.batch.record",
     "proxy.core.batch.rejoin",
-    "proxy.core.batch.split",
     "proxy.core.exchange.chat_events",
     "proxy.core.exchange.chat_rejoin",
     "proxy.core.exchange.chat_rounds",

@@ -95,6 +95,9 @@ def render_run(run: Run) -> bytes:
 def parse_run(data: bytes) -> Run:
     """Bytes to a run. Raises ValueError."""
     value = parse_own(data)
-    if value.pop("v") != 1:
+    if not isinstance(value, dict) or value.pop("v", None) != 1:
         raise ValueError("a run of an unknown form")
-    return Run(**{**value, "state": RunState(value["state"])})
+    try:
+        return Run(**{**value, "state": RunState(value["state"])})
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"no run: {error}") from error

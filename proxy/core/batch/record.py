@@ -113,9 +113,7 @@ def parse_record(data: bytes, kind: type[Record]) -> Record:
 
 
 def _call(value: dict[str, Any]) -> ToolCall:
-    return ToolCall(
-        CallId(value["call_id"]), value["name"], value["text"], Kind(value["kind"]), unwrapped=value["unwrapped"]
-    )
+    return ToolCall(**{**value, "call_id": CallId(value["call_id"]), "kind": Kind(value["kind"])})
 
 
 def _call_record(value: dict[str, Any]) -> CallRecord:
