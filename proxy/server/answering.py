@@ -29,7 +29,7 @@ from proxy.core.protocol.completion import (
     with_text,
 )
 from proxy.errors import RequestError, UpstreamError
-from proxy.server.asking import changed_headers, consult, has_id
+from proxy.server.asking import ask, changed_headers, consult, has_id
 from proxy.server.body import BodyReader, is_events
 from proxy.server.http import Answer, Headers, RequestHead, header
 from proxy.server.relaying import Relaying, error_event_of
@@ -129,7 +129,7 @@ class WholeSettling:
         """The answer of the next round. Raises UpstreamError, UpstreamAnswerError."""
         self._exchange.log.rounds += 1
         body = continuation(self._question, turn.rounds, closing=turn.closing)
-        async with self._services.upstream.request(self._head, body, governed=True) as answer:
+        async with ask(self._services, self._exchange, self._head, body=body) as answer:
             reader = BodyReader(answer, self._services, self._exchange)
             data = await reader.read()
         if answer.status >= 400:
@@ -245,7 +245,7 @@ class Answering:
         record = self._settling.resume.record
         try:
             if record is None:
-                async with self._services.upstream.request(head, first, governed=True) as answer:
+                async with ask(self._services, self._exchange, head, body=first) as answer:
                     return await self._first(answer, head)
             if self._exchange.log.stream:
                 return await self._relaying(head).resume(record)

@@ -1,12 +1,17 @@
-"""What a judgement asks of the world, and the headers of an answer that was changed."""
+"""What a governed request asks of others: the upstream's answer, what a judgement wants to know of the ledger; and the
+headers of an answer that was changed."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from proxy.core.policy.verdicts import Consult
 from proxy.errors import StoreError
-from proxy.server.http import Headers, without
+from proxy.server.http import Answer, Headers, RequestHead, without
 from proxy.server.ledger import Ledger
 from proxy.server.replies import REQUEST_ID
+from proxy.server.services import ExchangeIn, Services
 
 _OF_THE_BODY = (
     "content-length",
@@ -18,6 +23,21 @@ _OF_THE_BODY = (
     "content-md5",
     "accept-ranges",
 )
+
+
+@asynccontextmanager
+async def ask(services: Services, exchange: ExchangeIn, head: RequestHead, *, body: bytes) -> AsyncIterator[Answer]:
+    """The upstream's answer to a governed request; the time until its head came is not the proxy's. Raises
+    UpstreamError."""
+    asked, came = services.timer(), False
+    try:
+        async with services.upstream.request(head, body, governed=True) as answer:
+            exchange.log.waited += services.timer() - asked
+            came = True
+            yield answer
+    finally:
+        if not came:
+            exchange.log.waited += services.timer() - asked
 
 
 async def consult(ledger: Ledger, asked: Consult) -> bool:

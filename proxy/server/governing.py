@@ -182,7 +182,8 @@ class _Chat:
         work = (
             self._runs.result(self._caller, batch.batch_id, i, call=batch.calls[i], recheck=True) for batch, i in wanted
         )
-        found = await asyncio.gather(*work)
+        with self._telling.waiting():
+            found = await asyncio.gather(*work)
         return {(batch.batch_id, i): run for (batch, i), run in zip(wanted, found, strict=True)}
 
     async def _surface_due(self, anchor: Anchor) -> None:

@@ -30,12 +30,12 @@ _LONGEST_ID = 64
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger knows of a history. `forgotten` are ids whose batch has expired."""
+    """What the ledger knows of a history. `forgotten` are batches that have expired."""
 
     pointers: Mapping[str, BatchId] = field(default_factory=dict)
     batches: Mapping[BatchId, BatchRecord] = field(default_factory=dict)
     turns: Mapping[str, TurnRecord] = field(default_factory=dict)
-    forgotten: frozenset[str] = frozenset()
+    forgotten: frozenset[BatchId] = frozenset()
 
 
 class Ledger:
@@ -68,7 +68,7 @@ class Ledger:
             await self._store.touch(used, self._ttl)
             live = [key for key, name in by_key.items() if pointers.get(name) in batches]
             await self._store.touch(live, self._ttl + _REMEMBERED)
-        forgotten = frozenset(name for name, batch in pointers.items() if batch not in batches)
+        forgotten = frozenset(pointers.values()) - batches.keys()
         return Known(pointers, batches, turns, forgotten)
 
     async def has_id(self, call_id: str) -> bool:

@@ -24,7 +24,7 @@ from proxy.core.protocol.chat import content_text
 from proxy.core.protocol.completion import added_usage
 from proxy.core.protocol.sse import render
 from proxy.errors import RequestError, UpstreamError
-from proxy.server.asking import changed_headers, consult, has_id
+from proxy.server.asking import ask, changed_headers, consult, has_id
 from proxy.server.body import BodyReader, is_events
 from proxy.server.budget import BufferShare
 from proxy.server.http import Headers, RequestHead, header, without
@@ -267,7 +267,7 @@ class Relaying:
         self._exchange.log.rounds += 1
         self._exchange.log.changed = True
         body = continuation(self._question, turn.rounds, closing=turn.closing)
-        async with self._services.upstream.request(self._head, body, governed=True) as answer:
+        async with ask(self._services, self._exchange, self._head, body=body) as answer:
             reader = BodyReader(answer, self._services, self._exchange)
             if answer.status >= 400:
                 await self._client.write(error_event_of(await reader.read()))

@@ -47,6 +47,7 @@ class Running:
 
     task: asyncio.Task[Run]
     waiters: int = 0
+    cancelled: bool = False
 
 
 @dataclass(slots=True)
@@ -68,6 +69,7 @@ class Runs:
         except asyncio.CancelledError:
             if running.waiters == 1 and self._may_repeat(caller, call):
                 running.task.cancel()
+                running.cancelled = True  # who comes now waits for the claim to go, and not for this task
             raise
         finally:
             running.waiters -= 1
@@ -76,7 +78,7 @@ class Runs:
         """Start a run, or find the one that is under way here."""
         key = (str(caller.judge.facts.tenant), batch, ordinal)
         known = self._running.get(key)
-        if known is None or known.task.done():
+        if known is None or known.cancelled or known.task.done():
             work = self._settle(caller, batch, ordinal, call=call, recheck=recheck)
             known = self._running[key] = Running(self.services.tasks.start(work, name=f"run {call.call.name[:40]}"))
             known.task.add_done_callback(lambda task: self._forget(key, task))
@@ -135,7 +137,7 @@ class _Claim:
             run = await self._outcome(recheck=recheck)
         except asyncio.CancelledError:
             if self.runs._may_repeat(self.caller, self.call):
-                await self.caller.ledger.save_run(self.batch, self.ordinal, None, version=self.version)
+                await self._write(None)
             raise
         finally:
             renewing.cancel()
@@ -146,13 +148,23 @@ class _Claim:
         """Write the result down. Where the store is down for a moment, try on: the tool has run."""
         for attempt in range(20):
             try:
-                if await self.caller.ledger.save_run(self.batch, self.ordinal, run, version=self.version):
-                    return run
-                return (await self.caller.ledger.run(self.batch, self.ordinal))[0]
+                return await self._write(run) or run
             except StoreError:
                 if attempt == 19:
                     raise
                 await asyncio.sleep(0.1 * (attempt + 1))
+        return run
+
+    async def _write(self, run: Run | None) -> Run | None:
+        """Put an end to the claim: with a result, or as if it had never been. Gives the result of another process that
+        took the call over, where that has one already. A renewal that was under way may have written last."""
+        ledger = self.caller.ledger
+        while not await ledger.save_run(self.batch, self.ordinal, run, version=self.version):
+            found, self.version = await ledger.run(self.batch, self.ordinal)
+            if found.state is RunState.DONE:
+                return found
+            if run is None and found.claim != self.run.claim:
+                return None
         return run
 
     async def _renew(self) -> None:
@@ -192,7 +204,7 @@ class _Claim:
     async def _run(self, call: ToolCall) -> tuple[ToolOutcome, float]:
         facts, name = self.caller.judge.facts, run_name(call.name)
         arguments = read_arguments(call)
-        started = self.runs.services.clock()
+        started = self.runs.services.timer()
         if arguments.value is None:
             text = f"Tool {name} failed: its arguments are no JSON object"
             return ToolOutcome(text, is_error=True, kind=RunKind.ARGUMENTS), 0.0
@@ -205,7 +217,7 @@ class _Claim:
             tenant=str(facts.tenant),
         )
         outcome = await self.caller.loaded.tools.run(name, about)
-        return outcome, self.runs.services.clock() - started
+        return outcome, self.runs.services.timer() - started
 
 
 def _with_text(call: ToolCall, text: str) -> ToolCall:

@@ -175,7 +175,8 @@ class Settling:
         """The round of a batch whose calls are all held, once each has its result."""
         due = [i for i, call in enumerate(pending.calls) if call.result is None]
         work = [self.runs.result(self.caller, pending.batch_id, i, call=pending.calls[i], recheck=False) for i in due]
-        runs = dict(zip(due, await asyncio.gather(*work), strict=True))
+        with self.telling.waiting():
+            runs = dict(zip(due, await asyncio.gather(*work), strict=True))
         results = [
             (runs[i].text, runs[i].blocked, runs[i].failed)
             if i in runs

@@ -6,13 +6,14 @@ What "once" means over several requests is remembered in this process, for the l
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from proxy.core.arguments import read_arguments
 from proxy.core.batch.record import BatchRecord
-from proxy.core.batch.rejoin import Found, Progress
-from proxy.core.calls import Api, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.batch.rejoin import Anchor, Found, Progress
+from proxy.core.calls import Api, BatchId, Owner, RequestFacts, ToolCall, run_name
 from proxy.core.exchange.judging import Judged, batch_kind
 from proxy.core.jsontext import Object
 from proxy.core.policy.verdicts import ResultVerdict
@@ -48,7 +49,7 @@ class Seen:
 
     results: Recent = field(default_factory=Recent)
     rejoins: Recent = field(default_factory=Recent)
-    forgotten: Recent = field(default_factory=Recent)
+    strays: Recent = field(default_factory=Recent)
     surfaced: Recent = field(default_factory=Recent)
 
 
@@ -143,6 +144,15 @@ class Telling:
             seconds = max(0.0, self._services.clock() - since)
             metrics.tool_duration(seconds, tool=name, declared=declared, owner=Owner.CLIENT, outcome="ok")
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """What happens in here is waited for, and not done by the proxy: the run of a tool."""
+        began = self._services.timer()
+        try:
+            yield
+        finally:
+            self._exchange.log.waited += self._services.timer() - began
+
     def continuation(self, end: str) -> None:
         """A turn with hidden rounds has ended."""
         self._services.metrics.continuation(api=self._api, end=end)
@@ -153,20 +163,29 @@ class Telling:
         if waiting:
             self._services.metrics.held(record.batch_id, count=waiting, since=self._services.clock())
 
-    def rejoins(self, found: Found, forgotten: frozenset[str]) -> None:
+    def rejoins(self, found: Found, forgotten: frozenset[BatchId]) -> None:
         """A history showed batches of the ledger."""
-        metrics = self._services.metrics
         for anchor in found.anchors:
             if anchor.released:
-                metrics.unheld(anchor.batch.batch_id)
-                outcome = "rejoined" if anchor.progress is Progress.WHOLE else "partial"
-                if self._seen.rejoins.add((self._facts.tenant, anchor.batch.batch_id, outcome)):
-                    metrics.rejoin(api=self._api, outcome=outcome)
-            for _ in anchor.dropped:
-                metrics.stray_result(api=self._api)
-        for _ in range(found.mismatches):
-            metrics.rejoin(api=self._api, outcome="mismatch")
-        for call_id in forgotten:
-            if self._seen.forgotten.add((self._facts.tenant, call_id)):
-                metrics.rejoin(api=self._api, outcome="forgotten")
+                self._services.metrics.unheld(anchor.batch.batch_id)
+                self._rejoin(anchor.batch.batch_id, "rejoined" if anchor.progress is Progress.WHOLE else "partial")
+            self._strays(anchor)
+        for batch_id in found.mismatched:
+            self._rejoin(batch_id, "mismatch")
+        for batch_id in forgotten:
+            if self._rejoin(batch_id, "forgotten"):
                 self._services.log.event("warning", "a batch was forgotten", request_id=self._exchange.request_id)
+
+    def _rejoin(self, batch_id: BatchId, outcome: str) -> bool:
+        """Count how a batch came back; whether it did so for the first time."""
+        new = self._seen.rejoins.add((self._facts.tenant, batch_id, outcome == "forgotten"))
+        if new:
+            self._services.metrics.rejoin(api=self._api, outcome=outcome)
+        return new
+
+    def _strays(self, anchor: Anchor) -> None:
+        """Results that the client made up for held calls of a batch."""
+        for index in anchor.dropped:
+            if self._seen.strays.add((self._facts.tenant, anchor.batch.batch_id, index)):
+                self._services.metrics.stray_result(api=self._api)
+                self._services.log.event("warning", "a result was dropped", request_id=self._exchange.request_id)

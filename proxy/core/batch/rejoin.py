@@ -56,11 +56,11 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a history shows of the ledger. `mismatches` counts calls under a batch's id with another name."""
+    """What a history shows of the ledger. `mismatched` are batches under whose ids it has calls of another name."""
 
     anchors: tuple[Anchor, ...] = ()
     turns: Mapping[int, TurnRecord] = field(default_factory=dict)
-    mismatches: int = 0
+    mismatched: frozenset[BatchId] = frozenset()
 
 
 def find(
@@ -73,7 +73,7 @@ def find(
     """The batches and turns that a history shows. `pointers` map ids that a client was given to batches; `turns` are
     turns by the index of the entry that ended them."""
     shown: dict[BatchId, dict[int, tuple[int, ToolCall]]] = {}
-    mismatches = 0
+    mismatched: set[BatchId] = set()
     extras: list[tuple[int, int]] = []
     for entry in entries:
         for position, call in enumerate(entry.calls):
@@ -81,12 +81,12 @@ def find(
             ordinal = _ordinal(record, call) if record else None
             if record is None or ordinal is None:
                 extras.append((entry.index, position))
-                mismatches += record is not None
+                mismatched |= {record.batch_id} if record is not None else set()
                 continue
             shown.setdefault(record.batch_id, {})[ordinal] = (entry.index, call)
     usable = {index: turn for index, turn in turns.items() if not turn.unclear}
     anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items())
-    return Found(anchors, usable, mismatches)
+    return Found(anchors, usable, frozenset(mismatched))
 
 
 def _ordinal(record: BatchRecord, call: ToolCall) -> int | None:
