@@ -174,13 +174,18 @@ def parse_exact(text: str) -> Reading:
     return Reading(value, not twice and not text[end:].strip(" \t\n\r"))
 
 
+def encoding(data: bytes) -> str:
+    """How a JSON text is encoded, by its first bytes: some readers take UTF-16 and UTF-32 too."""
+    return json.detect_encoding(data)
+
+
 class NestingError(ValueError):
     """A text nests deeper than can be read here; another reader may be able to."""
 
 
 def parse_lenient(data: bytes) -> Any:
     """The first JSON value in a text, by a reader that forgives; for looking only. Raises ValueError."""
-    text = data.decode(json.detect_encoding(data), "replace").lstrip("\ufeff \t\n\r")
+    text = data.decode(encoding(data), "replace").lstrip("\ufeff \t\n\r")
     try:
         value, _ = json.JSONDecoder(strict=False, parse_int=_read_any_int).raw_decode(text)
     except RecursionError:
@@ -219,6 +224,17 @@ def nests_deeper(data: bytes, limit: int) -> bool:
         elif mark in (b"}", b"]"):
             depth = max(0, depth - 1)
     return False
+
+
+def is_deeper(value: Any, limit: int) -> bool:
+    """As `nests_deeper`, of a text that has been read already: far cheaper."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(limit):
+        parts = (part for item in level for part in (item.values() if isinstance(item, dict) else item))
+        level = [part for part in parts if isinstance(part, dict | list)]
+        if not level:
+            return False
+    return bool(level)
 
 
 # ---------------------------------------------------------------- places in a text
@@ -307,6 +323,12 @@ def element_spans(data: bytes, at: int = 0) -> list[tuple[int, int]]:
 
 def span(data: bytes, path: Path) -> tuple[int, int] | None:
     """Where the value at `path` begins and ends; of a key that comes twice, the last. None: there is none."""
+    at = _place(data, path)
+    return None if at is None else (at, _skip_value(data, at))
+
+
+def _place(data: bytes, path: Path) -> int | None:
+    """Where the value at `path` begins."""
     at = _skip_space(data, 0)
     for step in path:
         try:
@@ -317,7 +339,7 @@ def span(data: bytes, path: Path) -> tuple[int, int] | None:
                 at = next(m.value for m in reversed(members(data, at)) if m.key == step)
         except (ValueError, IndexError, StopIteration):
             return None
-    return at, _skip_value(data, at)
+    return at
 
 
 def raw(data: bytes, path: Path = ()) -> bytes | None:
@@ -328,10 +350,10 @@ def raw(data: bytes, path: Path = ()) -> bytes | None:
 
 def elements(data: bytes, path: Path = ()) -> list[bytes]:
     """The bytes of each element of the array at `path`; none where there is no array."""
-    found = span(data, path)
-    if found is None or data[found[0] : found[0] + 1] != b"[":
+    at = _place(data, path)
+    if at is None or data[at : at + 1] != b"[":
         return []
-    return [data[a:b] for a, b in element_spans(data, found[0])]
+    return [data[a:b] for a, b in element_spans(data, at)]
 
 
 def array(parts: Sequence[bytes]) -> bytes:
@@ -339,9 +361,11 @@ def array(parts: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(parts) + b"]"
 
 
-def has_key_twice(data: bytes, at: int = 0) -> bool:
-    """Whether the object (of valid JSON) names a key twice; deeper objects are not looked at."""
-    keys = [m.key for m in members(data, at)]
+def has_key_twice(data: bytes, value: Mapping[str, Any]) -> bool:
+    """Whether the object (of valid JSON, read as `value`) names a key twice; deeper objects are not looked at."""
+    if b"\\u00" not in data and all(data.count(render(key)) == 1 for key in value):
+        return False  # no letter is escaped, and each key stands there once: no need to look closer
+    keys = [m.key for m in members(data)]
     return len(set(keys)) != len(keys)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core import jsontext
+from proxy.core.arguments import MAX_NESTING
 from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Changes, Json
@@ -19,7 +20,6 @@ from proxy.core.protocol.assembly import entry_id
 from proxy.errors import RequestError
 
 MAX_TOOLS = 128
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +58,13 @@ class ChatRequest:
 
 def read_request(body: bytes, nesting: int) -> ChatRequest:
     """A request body, read. Raises RequestError for one that two readers could read differently."""
-    if body.startswith(_BOM):
-        raise _unclear("it begins with a byte-order mark")
-    if jsontext.nests_deeper(body, nesting):
-        raise _unclear(f"it nests deeper than {nesting}")
-    value = _read(body)
+    if (encoding := jsontext.encoding(body)) != "utf-8":
+        mark = "a byte-order mark" if encoding == "utf-8-sig" else f"text in {encoding}, and UTF-8 was expected"
+        raise _unclear(f"it begins with {mark}")
+    value = _read(body, nesting)
     if not isinstance(value, dict):
         return ChatRequest(body, {})
-    if jsontext.has_key_twice(body):
+    if jsontext.has_key_twice(body, value):
         raise _unclear("a key of it comes twice")
     return ChatRequest(body, value, dict(declared_tools(value)))
 
@@ -74,11 +73,18 @@ def _unclear(why: str) -> RequestError:
     return RequestError(f"The request body cannot be read in one way: {why}.", code="invalid_request_body")
 
 
-def _read(body: bytes) -> Any:
+def _read(body: bytes, nesting: int) -> Any:
+    """A body's value; None where it has none. Raises RequestError for one that nests too deep."""
     try:
-        return jsontext.parse(body)
+        value = jsontext.parse(body)
     except ValueError:
-        pass
+        deep = jsontext.nests_deeper(body, nesting)
+    else:
+        deep = jsontext.is_deeper(value, nesting)
+        if not deep:
+            return value
+    if deep:
+        raise _unclear(f"it nests deeper than {nesting}")
     try:  # NaN or half a surrogate pair: some upstreams take them, so rules have to see the rest
         value = jsontext.parse_lenient(body)
         jsontext.edit(body, {("messages",): b"[]"})
@@ -217,7 +223,8 @@ def _below(text_of: TextOf | None, *steps: str | int) -> TextOf | None:
 def calls_of(message: dict[str, Any], text_of: TextOf | None = None) -> Iterator[ToolCall]:
     """The calls of an assistant's message: its `tool_calls`, and a `function_call` that mirrors none of them."""
     seen: list[ToolCall] = []
-    for position, entry in enumerate(message.get("tool_calls") or []):
+    entries = message.get("tool_calls")
+    for position, entry in enumerate(entries if isinstance(entries, list) else []):
         seen.append(read_call(entry, _below(text_of, "tool_calls", position)))
     yield from seen
     legacy = message.get("function_call")
@@ -291,14 +298,19 @@ def essence(message: dict[str, Any]) -> bytes:
 
 
 def meaning(text: str) -> Any:
-    """Arguments to compare: what their JSON says, or their text where they are none."""
+    """Arguments to compare: what their JSON says, or their text where they are none or nest beyond reason."""
     try:
+        if jsontext.nests_deeper(text.encode(), MAX_NESTING):
+            return text
         return jsontext.render_text(_sorted(jsontext.parse(text or "{}")))
-    except (ValueError, TypeError):
+    except ValueError:
         return text
 
 
 def _sorted(value: Any) -> Any:
+    """The value with its keys in order, and numbers as one type: some clients write 1 for 1.0."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
     if isinstance(value, dict):
         return {key: _sorted(value[key]) for key in sorted(value)}
     return [_sorted(item) for item in value] if isinstance(value, list) else value
