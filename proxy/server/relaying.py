@@ -18,7 +18,7 @@ from proxy.core.exchange.chat_events import Lead
 from proxy.core.exchange.chat_rounds import Question, continuation
 from proxy.core.exchange.chat_stream import ChatStream
 from proxy.core.exchange.judging import End
-from proxy.core.exchange.steps import Asked, Ended, LookUp, Send, Step, StreamLimits
+from proxy.core.exchange.steps import Asked, Broken, Ended, LookUp, Send, Step, StreamLimits
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.protocol.chat import content_text
 from proxy.core.protocol.completion import added_usage
@@ -156,10 +156,12 @@ class Relaying:
                     more = stream.answer(key, await consult(self._settling.ledger, asked), self._now())
                 case LookUp(key, call_id):
                     more = stream.known(key, await has_id(self._settling.ledger, call_id), self._now())
-                case Ended():
+                case Ended() | Broken():
                     if out:
                         await self._client.write(b"".join(out))
                         out = []
+                    if isinstance(step, Broken):
+                        raise step.error
                     more = await self._ended(stream, step)
             todo.extendleft(reversed(more))
         if out:

@@ -7,13 +7,13 @@ it still tells the client something.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from collections.abc import Generator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.exchange.judging import Judged
-from proxy.core.exchange.turns import ChoiceTurn
+from proxy.core.exchange.steps import Step
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Consult
 from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
@@ -71,12 +71,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
-    """An event of one choice (`at` is its place in the event's list) that has fragments of calls, or the finish."""
+    """An event of one choice (`at` is its place in the event's list) that has fragments of calls, or the finish.
+    `gone` are places in it that the client does not get, or has already."""
 
     event: Event
     value: dict[str, Any]
     at: int
     fragments: tuple[Fragment, ...]
+    gone: tuple[Path, ...] = ()
 
     @property
     def choice(self) -> dict[str, Any]:
@@ -88,9 +90,28 @@ class HeldEvent:
         delta = self.choice.get("delta")
         return delta if isinstance(delta, dict) else {}
 
+    @property
+    def speech(self) -> tuple[Path, ...]:
+        """The places of what it says beside calls, as far as the client does not have that."""
+        places = (
+            ("choices", self.at, "delta", key) for key, value in self.delta.items() if value and key not in _CALLS
+        )
+        return tuple(place for place in places if place not in self.gone)
+
+    def spoken(self) -> tuple[HeldEvent, HeldEvent]:
+        """The event in two: what it says beside calls, and its calls."""
+        delta: Path = ("choices", self.at, "delta")
+        calls = tuple((*delta, key) for key in _CALLS if key in self.delta)
+        once = (*self.speech, *([(*delta, "role")] if "role" in self.delta else []))
+        once += (("usage",),) if "usage" in self.value else ()
+        return replace(self, fragments=(), gone=self.gone + calls), replace(self, gone=self.gone + once)
+
 
 @dataclass(slots=True)
 class ChoiceState:
+    """`parted`: a blank line is due before its first text. `renumber`: a call was changed or kept back in a batch whose
+    numbers were not in order. `closed_by_us`: its finish is our own word."""
+
     assembler: Assembler = field(default_factory=Assembler)
     slots: list[Slot] = field(default_factory=list)
     queue: list[HeldEvent] = field(default_factory=list)
@@ -103,15 +124,17 @@ class ChoiceState:
     concluded: bool = False
     done: bool = False
     hidden: bool = False  # the turn goes on in another answer
-    after: list[bytes] = field(default_factory=list)
+    parted: bool = False
+    renumber: bool = False
+    closed_by_us: bool = False
+    after: list[Step] = field(default_factory=list)
 
 
 class Outgoing:
     """The events of one answer on their way out. `only` is the client's index of the choice of a continuation."""
 
-    def __init__(self, lead: Lead, turn_of: Callable[[int], ChoiceTurn], only: int | None) -> None:
+    def __init__(self, lead: Lead, only: int | None) -> None:
         self._lead = lead
-        self._turn_of = turn_of
         self._only = only
 
     def apart(self, event: Event) -> bytes | None:
@@ -146,6 +169,7 @@ class Outgoing:
         """An event as the client gets it: its own bytes where nothing has to change, None where nothing is left."""
         assert held.event.data is not None
         changes = {**self._call_changes(state, held), **self._turn_changes(index, state, held), **(more or {})}
+        changes |= dict.fromkeys(held.gone)
         role = held.delta.get("role")
         if not changes:
             self._lead.seen.update((k, v) for k, v in held.value.items() if k in _SAID_ONCE)
@@ -176,6 +200,8 @@ class Outgoing:
                 entries.append(now)
         if changed and any(f.position is not None for f in held.fragments):
             changes[(*below, "tool_calls")] = jsontext.array(entries) if entries else None
+        if changed and held.choice.get("logprobs"):  # they spell what was taken out
+            changes["choices", held.at, "logprobs"] = b"null"
         return changes
 
     @staticmethod
@@ -198,32 +224,29 @@ class Outgoing:
             if fragment.position is None:
                 return entry
             return jsontext.edit(entry, {("index",): jsontext.render(slot.out_index)})
-        if fragment.position is None or not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal]):
-            return raw
-        value = jsontext.parse_own(raw)
-        changes: dict[Path, bytes | None] = {}
-        if value.get("index") != slot.out_index:
-            changes["index",] = jsontext.render(slot.out_index)
-        if not fragment.opens:  # said again, which readers would add up
-            changes |= {(k,): None for k in ("id", "type") if k in value}
-            changes |= {("function", "name"): None} if "name" in (value.get("function") or {}) else {}
-        return jsontext.edit(raw, changes)
+        in_order = not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal])
+        if fragment.position is None or (in_order and not state.renumber and not slot.open.doubtful):
+            return jsontext.edit(raw, dict.fromkeys(fragment.stray)) if fragment.stray else raw
+        changes: dict[Path, bytes | None] = dict.fromkeys((*fragment.again, *fragment.stray))
+        changes["index",] = jsontext.render(slot.out_index)
+        return jsontext.edit(raw, {k: v for k, v in changes.items() if jsontext.raw(raw, k) != v})
 
     def _turn_changes(self, index: int, state: ChoiceState, held: HeldEvent) -> dict[Path, bytes | None]:
         """The changes that make an event of a later round one of the first answer."""
         changes: dict[Path, bytes | None] = {}
-        turn, delta = self._turn_of(index), held.delta
-        content = delta.get("content")
-        if turn.texts and content and state.assembler.message.get("content") == content:
-            changes["choices", held.at, "delta", "content"] = jsontext.render("\n\n" + content)
-        if self._lead.rounds == 1 and self._only is None:
+        delta = held.delta
+        content, place = delta.get("content"), ("choices", held.at, "delta", "content")
+        if state.parted and content and isinstance(content, str) and place not in held.gone:
+            state.parted = False
+            changes[place] = jsontext.render("\n\n" + content)
+        if self._only is None:
             return changes
         changes |= self.as_first(held.value)
         if held.choice.get("index") != index:
             changes["choices", held.at, "index"] = jsontext.render(index)
-        if index in self._lead.role_sent and "role" in delta:
+        if index in self._lead.role_sent and delta.get("role"):
             changes["choices", held.at, "delta", "role"] = None
-        if isinstance(held.value.get("usage"), dict):
+        if isinstance(held.value.get("usage"), dict) and self._lead.usage is not None:
             changes["usage",] = jsontext.render(added_usage(self._lead.usage, held.value["usage"]))
         return changes
 
@@ -245,6 +268,7 @@ class Outgoing:
 
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
+_CALLS = ("tool_calls", "function_call")
 _SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
 
 

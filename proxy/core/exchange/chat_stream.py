@@ -9,22 +9,24 @@ behind the end of its own turn. Events that need no change go on as the bytes th
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.split import is_weak_id
-from proxy.core.calls import Batch
+from proxy.core.calls import Batch, Kind
 from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot, has_call, read_event
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Ended, Key, LookUp, Send, Step, StreamLimits, too_long
+from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step, StreamLimits, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Needs
 from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import CUT_SHORT
 from proxy.core.protocol.sse import Event, EventSplitter
+from proxy.errors import UpstreamError
 
 
 class ChatStream:
@@ -44,12 +46,14 @@ class ChatStream:
         self._judge = judge
         self._lead = lead
         self._turn_of = turn_of
-        self._outgoing = Outgoing(lead, turn_of, only)
+        self._outgoing = Outgoing(lead, only)
         self._bounds = bounds
         self._limits = limits
         self._used_ids = used_ids
         self._only = only
         self._splitter = EventSplitter()
+        self._backlog: deque[Event | None] = deque()  # None: the end of the body
+        self._unanswered = 0
         self._choices: dict[int, ChoiceState] = {}
         self._tail: list[HeldEvent | Event] = []
         self._usage: Any = None
@@ -76,37 +80,36 @@ class ChatStream:
         return self._usage
 
     def feed(self, data: bytes, now: float) -> list[Step]:
-        """Take bytes in. Raises UpstreamError when more would have to be held than may be."""
+        """Take bytes in. What is asked by a step has to be answered before the next bytes come."""
         self._now = now
-        steps: list[Step] = []
-        for event in self._splitter.feed(data):
-            steps += self._event(event)
+        self._backlog += self._splitter.feed(data)
+        steps = self._go_on([])
         if self._splitter.pending > self._limits.event_bytes:
-            raise too_long("An event of the stream", self._limits.event_bytes)
+            return [*steps, Broken(too_long("An event of the stream", self._limits.event_bytes))]
         if self.held_bytes > self._limits.held_bytes:
-            raise too_long("What has to be held of the stream", self._limits.held_bytes)
+            return [*steps, Broken(too_long("What has to be held of the stream", self._limits.held_bytes))]
         return steps
 
     def finish(self, now: float) -> list[Step]:
         """The body has ended well: what was not finished is cut short."""
         self._now = now
         rest = self._splitter.finish()
-        steps = self._event(rest) if rest is not None else []
-        return steps + self._cut_short()
+        self._backlog += [None] if rest is None else [rest, None]
+        return self._go_on([])
 
     def answer(self, key: Key, given: bool, now: float) -> list[Step]:
         """What the world said to a question."""
         self._now = now
         state = self._choices[key[0]]
         slot = state.slots[key[1]]
-        return [*self._resume(key, slot, given), *self._advance(key[0], state)]
+        return self._answered([*self._resume(key, slot, given), *self._advance(key[0], state)])
 
     def known(self, key: Key, found: bool, now: float) -> list[Step]:
         """Whether the ledger has the id of a call already."""
         self._now = now
         state = self._choices[key[0]]
         state.slots[key[1]].known = found
-        return self._advance(key[0], state)
+        return self._answered(self._advance(key[0], state))
 
     def surface(self, index: int, conclusion: Conclusion, ids: Sequence[str | None]) -> list[Step]:
         """Let a choice end with the calls of stage 0, under these ids (None: its own)."""
@@ -117,31 +120,39 @@ class ChatStream:
             elif slot.out_index is None:
                 slot.out_index, slot.given_id = state.surfaced, given
                 state.surfaced += 1
+        in_order = all(slot.open.index == slot.open.ordinal for slot in state.slots)
+        state.renumber = not in_order and any(slot.dropped or slot.whole for slot in state.slots)
         steps = self._flush(index, state, everything=True)
-        return [*steps, *self._finished(index, state, {})]
+        return self._answered([*steps, *self._finished(index, state, {})])
 
     def end_with(self, index: int, text: str) -> list[Step]:
         """Let a choice end without calls; `text` comes behind what it said."""
         state = self._choices[index]
         steps = self._drop(index, state)
+        changes: dict[Path, bytes | None] = {}
+        if state.finish is not None:
+            changes["choices", state.finish.at, "finish_reason"] = b'"stop"'
+            if text and state.finish.speech:  # the end itself says something, which comes first
+                spoken, state.finish = state.finish.spoken()
+                steps += self._send(index, state, spoken, more=_without_end(spoken))
         if text:
             if state.assembler.message.get("content") or self._turn_of(index).texts:
                 text = "\n\n" + text
             steps.append(Send(self._lead.chunk(index, {"content": text})))
-        at = state.finish.at if state.finish else 0
-        return [*steps, *self._finished(index, state, {("choices", at, "finish_reason"): b'"stop"'})]
+        if state.finish is None:
+            steps.append(Send(self._lead.chunk(index, {}, "stop")))
+        state.closed_by_us = True
+        return self._answered([*steps, *self._finished(index, state, changes)])
 
     def hide(self, index: int) -> list[Step]:
         """Keep the end of a choice from the client: the turn goes on with another answer."""
         state = self._choices[index]
         steps = self._drop(index, state)
         if state.finish is not None:
-            gone: dict[Path, bytes | None] = {("choices", state.finish.at, "finish_reason"): b"null"}
-            data = self._outgoing.emit(index, state, state.finish, more=gone | {("usage",): None})
-            steps += [Send(data)] if data else []
+            steps += self._send(index, state, state.finish, more=_without_end(state.finish))
         state.done = state.hidden = True
         self._lead.rounds += self._lead.rounds == 1
-        return [*steps, *self._release_tail()]
+        return self._answered([*steps, *self._release_tail()])
 
     def abandon(self) -> list[tuple[Judged, float]]:
         """The calls that were decided in choices that never ended, with the seconds that each was held."""
@@ -149,6 +160,24 @@ class ChatStream:
         return [self._settled(slot) for state in states for slot in state.slots if slot.judged is not None]
 
     # -- events
+
+    def _answered(self, steps: list[Step]) -> list[Step]:
+        self._unanswered -= 1
+        return self._go_on(steps)
+
+    def _go_on(self, steps: list[Step]) -> list[Step]:
+        """Take the events that have come one after another. While a question is open, later events wait for its answer,
+        so that what goes out does not depend on how the bytes came in."""
+        self._unanswered += sum(not isinstance(step, Send) for step in steps)
+        while self._backlog and not self._unanswered:
+            event = self._backlog.popleft()
+            try:
+                more = self._cut_short() if event is None else self._event(event)
+            except UpstreamError as error:
+                return [*steps, Broken(error)]
+            self._unanswered += sum(not isinstance(step, Send) for step in more)
+            steps = steps + more
+        return steps
 
     def _event(self, event: Event) -> list[Step]:
         if event.data is None:
@@ -194,20 +223,23 @@ class ChatStream:
                 self._take(event, value, choice)
             return [Send(event.raw)]
         assert event.data is not None
-        steps: list[Step] = []
+        parts: list[Event] = []
         for number, raw in enumerate(jsontext.elements(event.data, ("choices",))):
             changes: dict[Path, bytes | None] = {("choices",): jsontext.array([raw])}
             if number:
                 changes["usage",] = None
             data = jsontext.edit(event.data, changes)
-            steps += self._event(Event(event.with_data(data), data))
-        return steps
+            parts.append(Event(event.with_data(data), data))
+        self._backlog.extendleft(reversed(parts))
+        return []
 
     def _take(self, event: Event, value: dict[str, Any], choice: dict[str, Any]) -> tuple[int, tuple[Fragment, ...]]:
         """Put a choice's delta to what came before; its index, and what its entries belong to."""
         index = choice.get("index")
         index = self._only if self._only is not None else index if isinstance(index, int) else 0
-        state = self._choices.setdefault(index, ChoiceState())
+        if index not in self._choices:
+            self._choices[index] = ChoiceState(parted=bool(self._turn_of(index).texts))
+        state = self._choices[index]
         delta, at = choice.get("delta"), value["choices"].index(choice)
         if not isinstance(delta, dict):
             return index, ()
@@ -235,21 +267,23 @@ class ChatStream:
             state.finish, state.finished, state.cut = held, True, finish in CUT_SHORT
             return self._advance(index, state)
         if not fragments:
-            data = self._outgoing.emit(index, state, held)
-            return [Send(data)] if data else []
+            return [*self._speak(index, state), *self._send(index, state, held)]
         state.queue.append(held)
         self._close_earlier(state, fragments)
         return self._advance(index, state)
 
     def _behind_the_end(self, index: int, state: ChoiceState, held: HeldEvent) -> list[Step]:
         """An event of a choice that has ended already: what it says of itself passes, a call does not."""
-        if held.fragments or state.hidden:
+        if held.fragments:
             return []
-        data = self._outgoing.emit(index, state, held)
+        more = _without_end(held) if state.hidden else {}
+        if state.closed_by_us and held.choice.get("finish_reason"):
+            more["choices", held.at, "finish_reason"] = b"null"
+        steps = self._send(index, state, held, more=more)
         if not state.done:
-            state.after += [data] if data else []
+            state.after += steps
             return []
-        return [Send(data)] if data else []
+        return steps
 
     @staticmethod
     def _close_earlier(state: ChoiceState, fragments: Sequence[Fragment]) -> None:
@@ -257,7 +291,7 @@ class ChatStream:
         going = {f.ordinal for f in fragments}
         for slot in state.slots[state.cursor : max(going)]:
             if not slot.closed and slot.open.ordinal not in going:
-                slot.closed = not slot.open.pieces or slot.open.reads_as_complete()
+                slot.closed = slot.open.reads_as_complete()
 
     # -- decisions
 
@@ -298,6 +332,7 @@ class ChatStream:
             names = tuple(s.open.name for s in state.slots)
             batch = Batch(len(names), key[1], names)
         call = slot.open.whole()
+        slot.open.sealed = self._judge.needs(slot.open.name) is not Needs.NAME
         slot.asking = self._judge.judge(call, jsontext.render_text(slot.open.entry()), batch)
         return self._resume(key, slot, None)
 
@@ -340,6 +375,8 @@ class ChatStream:
             return True
         if not self._judge.could_hold and not turn.rounds:
             return False
+        if slot.open.kind is not Kind.LEGACY and slot.open.index != slot.open.ordinal:
+            return True  # whether its number has to change shows at the end of the batch
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
         return ends or is_weak_id(slot.open.whole()) or slot.open.call_id in self._used_ids
 
@@ -393,21 +430,40 @@ class ChatStream:
             if not everything and not all(s.dropped or s.out_index is not None for s in slots):
                 kept.append(held)
                 continue
-            data = self._outgoing.emit(index, state, held)
-            steps += [Send(data)] if data else []
+            if held.speech:
+                said, kept = self._said(index, state, kept)
+                steps += said
+            steps += self._send(index, state, held)
         state.queue = kept
         return steps
+
+    def _speak(self, index: int, state: ChoiceState) -> list[Step]:
+        """Send what events that wait for a call say beside it, so that text keeps its order and waits for nothing."""
+        steps, state.queue = self._said(index, state, state.queue)
+        return steps
+
+    def _said(self, index: int, state: ChoiceState, waiting: list[HeldEvent]) -> tuple[list[Step], list[HeldEvent]]:
+        steps: list[Step] = []
+        left: list[HeldEvent] = []
+        for held in waiting:
+            if held.speech:
+                speech, held = held.spoken()
+                steps += self._send(index, state, speech)
+            left.append(held)
+        return steps, left
+
+    def _send(
+        self, index: int, state: ChoiceState, held: HeldEvent, *, more: dict[Path, bytes | None] | None = None
+    ) -> list[Step]:
+        data = self._outgoing.emit(index, state, held, more=more)
+        return [Send(data)] if data else []
 
     def _finished(self, index: int, state: ChoiceState, changes: dict[Path, bytes | None]) -> list[Step]:
         state.done = True
         steps: list[Step] = []
         if state.finish is not None:
-            data = self._outgoing.emit(index, state, state.finish, more=changes)
-            steps += [Send(data)] if data else []
-        elif changes:
-            steps.append(Send(self._lead.chunk(index, {}, "stop")))
-        steps += [Send(data) for data in state.after]
-        return [*steps, *self._release_tail()]
+            steps += self._send(index, state, state.finish, more=changes)
+        return [*steps, *state.after, *self._release_tail()]
 
     def _apart(self, event: Event) -> list[Step]:
         """An event that belongs to no choice: it passes, but not before the end of a turn that came before it."""
@@ -425,3 +481,8 @@ class ChatStream:
     def _pass_apart(self, event: Event) -> list[Step]:
         data = self._outgoing.apart(event)
         return [Send(data)] if data else []
+
+
+def _without_end(held: HeldEvent) -> dict[Path, bytes | None]:
+    """The changes that take the end of a turn that goes on out of an event; what it used is added up elsewhere."""
+    return {("choices", held.at, "finish_reason"): b"null", ("usage",): None}

@@ -48,7 +48,14 @@ class Ended:
     finish: str | None
 
 
-Step = Send | Asked | LookUp | Ended
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The upstream's answer cannot be gone on with; what came before it has to be sent all the same."""
+
+    error: UpstreamError
+
+
+Step = Send | Asked | LookUp | Ended | Broken
 
 
 @dataclass(frozen=True, slots=True)

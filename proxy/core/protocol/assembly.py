@@ -111,7 +111,7 @@ class Assembler:
             opens = len(self.calls) > before
             again = () if opens else tuple(_said_again(call, entry))
             stray = self._take(call, entry, lambda *path, at=position: raw(("tool_calls", at, *path)))
-            if not opens and self._by_index.get(call.index, call) is call and entry.get("index") != call.index:
+            if not opens and isinstance(entry.get("index"), int) and entry["index"] != call.index:
                 stray += [("index",)]
             found.append(Fragment(position, call.ordinal, again, tuple(stray)))
         legacy = delta.get("function_call")
