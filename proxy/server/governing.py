@@ -8,12 +8,20 @@ answer comes in one piece or as a stream, the same rules decide and the same rec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
-from proxy.core import jsontext
 from proxy.core.batch.rejoin import Anchor, Found, Progress, denied_in_a_row, find, pieces
 from proxy.core.calls import Api, BatchId, RequestFacts, Tenant
-from proxy.core.exchange.chat_rejoin import judge_results, render_pieces, repaired, results_by_index
+from proxy.core.exchange.chat_rejoin import (
+    JudgedResult,
+    RawMessages,
+    is_as_sent,
+    judge_results,
+    render_pieces,
+    repaired,
+    results_by_index,
+)
 from proxy.core.exchange.chat_rounds import Question, first_question
 from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.turns import Bounds
@@ -128,7 +136,7 @@ class _Chat:
     async def serve(self, sent: bytes) -> None:
         request = self._request
         self._exchange.log.stream = request.value.get("stream") is True
-        raws = jsontext.elements(request.body, ("messages",)) if request.messages else []
+        raws = RawMessages(request)
         entries = read_history(request.messages)
         known, found = await self._look(entries)
         judged = judge_results(request, raws, entries, judge=self._judge)
@@ -142,7 +150,7 @@ class _Chat:
             await self._surface_due(due[-1])
             return
         self._telling.rejoins(found, known.forgotten)
-        messages, denied = await self._messages(entries, found, results_by_index(raws, judged))
+        messages, denied = await self._messages(entries, found, raws=raws, judged=judged)
         question = first_question(request, self._judge, declarations=self._declarations(), messages=messages)
         await self._answer(question, sent, denied=denied)
 
@@ -162,7 +170,9 @@ class _Chat:
         turns = {e.index: known.turns[by_index[e.index]] for e in ends if by_index[e.index] in known.turns}
         return known, find(entries, known.pointers, batches=known.batches, turns=turns)
 
-    async def _messages(self, entries: list[Entry], found: Found, raws: list[bytes]) -> tuple[list[bytes] | None, int]:
+    async def _messages(
+        self, entries: list[Entry], found: Found, *, raws: Sequence[bytes], judged: list[JudgedResult]
+    ) -> tuple[list[bytes] | None, int]:
         """The messages for the upstream (None: as the client sent them), and how many calls were denied last."""
         running = self._run_held([anchor for anchor in found.anchors if anchor.released])
         if self._exchange.log.stream:
@@ -170,11 +180,13 @@ class _Chat:
         runs = await running
         limit = self._services.config.continuations.restore_bytes
         out = pieces(entries, found, runs=runs, restore_bytes=limit)
-        messages = render_pieces(self._request, out, raws)
-        if self._services.config.orphans == "repair":
+        denied, repair = denied_in_a_row(entries, out), self._services.config.orphans == "repair"
+        if is_as_sent(out, judged, entries) and not repair:
+            return None, denied
+        messages = render_pieces(self._request, out, results_by_index(raws, judged))
+        if repair:
             messages = repaired(messages)
-        same = messages == (jsontext.elements(self._request.body, ("messages",)) if self._request.messages else [])
-        return None if same else messages, denied_in_a_row(entries, out)
+        return None if messages == list(raws) else messages, denied
 
     async def _run_held(self, anchors: list[Anchor]) -> dict[tuple[BatchId, int], Any]:
         """Run what was held of released batches; the finished runs."""

@@ -17,6 +17,7 @@ from proxy.core.jsontext import (
     edit,
     elements,
     has_key_twice,
+    is_deeper,
     join_surrogates,
     members,
     nests_deeper,
@@ -215,6 +216,7 @@ def depth_of(value: Any) -> int:
 def test_nesting_is_counted_as_readers_count_it(value: Any, limit: int) -> None:
     """Brackets in strings and keys do not count, brackets of objects and arrays do."""
     assert nests_deeper(render(value), limit) is (depth_of(value) > limit)
+    assert is_deeper(value, limit) is (depth_of(value) > limit)
 
 
 @given(st.binary(max_size=40), st.integers(0, 3))
@@ -308,7 +310,7 @@ def test_every_value_is_found_at_its_place(text: Spelled) -> None:
         assert elements(text.data) == tops
     elif text.data.strip()[:1] == b"{":
         assert [text.data[m.value : m.end] for m in members(text.data)] == tops
-        assert not has_key_twice(text.data)
+        assert not has_key_twice(text.data, parse_lenient(text.data))
 
 
 @pytest.mark.parametrize(
@@ -326,8 +328,10 @@ def test_of_a_key_that_comes_twice_the_last_counts() -> None:
     """The place of a value is the one that readers take."""
     data = b'{"a":1,"b":0,"\\u0061":[2]}'
     assert raw(data, ("a",)) == b"[2]"
-    assert has_key_twice(data)
-    assert not has_key_twice(b'{"a":{"b":1,"b":2}}')
+    assert has_key_twice(data, {"a": [2], "b": 0})
+    assert has_key_twice(b'{"a":1,"a":2}', {"a": 2})
+    assert not has_key_twice(b'{"a":{"b":1,"b":2}}', {"a": {"b": 2}})
+    assert not has_key_twice(b'{"a":{"a":1}}', {"a": {"a": 1}})
 
 
 @pytest.mark.parametrize(
@@ -354,7 +358,7 @@ def test_places_in_garbage_are_errors_of_value(data: bytes, path: Path) -> None:
     try:
         span(data, path)
         members(data)
-        has_key_twice(data)
+        has_key_twice(data, {})
     except ValueError:
         pass
 

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, overload
 
 from proxy.core import jsontext
 from proxy.core.batch.record import BatchRecord, CallRecord, Round
@@ -24,14 +25,36 @@ NO_RESULT = "Error: there is no result for this call."
 _EMPTY: tuple[Any, ...] = (None, "", [], {})
 
 
+class RawMessages(Sequence[bytes]):
+    """The bytes of each message of a request; found when they are first needed, since most requests change none."""
+
+    def __init__(self, request: ChatRequest) -> None:
+        self._request = request
+
+    @cached_property
+    def _found(self) -> list[bytes]:
+        return jsontext.elements(self._request.body, ("messages",)) if self._request.messages else []
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        return self._found[index]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+
 @dataclass(frozen=True, slots=True)
 class JudgedResult:
-    """A result that the client sent, as rules left it. `call` is what it answers, as far as the history tells."""
+    """A result that the client sent, as rules left it. `call` is what it answers, as far as the history tells;
+    `message` is its new message where a rule changed it."""
 
     index: int
     call: ToolCall
     verdict: ResultVerdict
-    message: bytes
+    message: bytes | None
 
 
 def judge_results(
@@ -50,28 +73,33 @@ def judge_results(
         call = calls.get(entry.call_id) or ToolCall(CallId(entry.call_id), entry.name, "")
         if entry.name and last_legacy.name == entry.name:
             call = last_legacy
-        verdict, message = _judged(request.messages[entry.index], raws[entry.index], call, judge=judge)
+        verdict, changes = _judged(request.messages[entry.index], call, judge=judge)
+        message = jsontext.edit(raws[entry.index], changes) if changes else None
         found.append(JudgedResult(entry.index, call, verdict, message))
     return found
 
 
-def _judged(message: dict[str, Any], raw: bytes, call: ToolCall, *, judge: Judge) -> tuple[ResultVerdict, bytes]:
+def _judged(message: dict[str, Any], call: ToolCall, *, judge: Judge) -> tuple[ResultVerdict, dict[Path, bytes | None]]:
+    """What rules make of a result, and the changes to its message."""
     content = message.get("content")
     text = content if isinstance(content, str) else "\n".join(_texts(content))
     if not judge.chain.has_result_rules:
-        return ResultVerdict(text, ResultOutcome.OK), raw
+        return ResultVerdict(text, ResultOutcome.OK), {}
     subject = Subject(call, judge.owner(call.name))
     verdict = judge.chain.judge_result(subject, result=text, is_error=False)
     if verdict.text == text:
-        return verdict, raw
+        return verdict, {}
+    whole: dict[Path, bytes | None] = {("content",): jsontext.render(verdict.text)}
     if isinstance(content, str) or verdict.outcome is not ResultOutcome.REDACTED:
-        return verdict, jsontext.edit(raw, {("content",): jsontext.render(verdict.text)})
-    changes: dict[Path, bytes | None] = {}
-    for number, part in enumerate(content or []):
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            seen = judge.chain.judge_result(subject, result=part["text"], is_error=False)
-            changes["content", number, "text"] = jsontext.render(seen.text)
-    return verdict, jsontext.edit(raw, changes)
+        return verdict, whole
+    parts = {
+        number: judge.chain.judge_result(subject, result=part["text"], is_error=False).text
+        for number, part in enumerate(content or [])
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    }
+    if "\n".join(parts.values()) != verdict.text:
+        return verdict, whole  # what has to go lies over several parts
+    return verdict, {("content", number, "text"): jsontext.render(new) for number, new in parts.items()}
 
 
 def _texts(content: Any) -> Iterator[str]:
@@ -174,7 +202,13 @@ def given_calls(batch: BatchRecord, ordinals: Sequence[int]) -> list[bytes]:
     return [edited_call(c.raw.encode(), c.call, call_id=c.given_id, text=c.given) for c in calls]
 
 
-def results_by_index(raws: Sequence[bytes], judged: Sequence[JudgedResult]) -> list[bytes]:
+def results_by_index(raws: Sequence[bytes], judged: Sequence[JudgedResult]) -> Sequence[bytes]:
     """The messages with their results as rules left them."""
-    changed: Mapping[int, bytes] = {j.index: j.message for j in judged}
-    return [changed.get(index, raw) for index, raw in enumerate(raws)]
+    changed = {j.index: j.message for j in judged if j.message is not None}
+    return [changed.get(index, raw) for index, raw in enumerate(raws)] if changed else raws
+
+
+def is_as_sent(pieces: Sequence[Piece], judged: Sequence[JudgedResult], entries: Sequence[Entry]) -> bool:
+    """Whether the upstream gets the very messages that the client sent."""
+    kept = len(pieces) == len(entries) and all(isinstance(piece, Kept) for piece in pieces)
+    return kept and all(j.message is None for j in judged)

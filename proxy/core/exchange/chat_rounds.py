@@ -19,8 +19,10 @@ class Question:
     """A request as the upstream gets it. `changed` says whether it differs from the client's own body."""
 
     body: bytes
-    messages: tuple[bytes, ...]
     changed: bool
+
+    def messages(self) -> list[bytes]:
+        return jsontext.elements(self.body, ("messages",))
 
     def value(self) -> dict[str, Any]:
         try:
@@ -46,8 +48,7 @@ def first_question(
     if messages is not None:
         changes["messages",] = jsontext.array(messages)
     body = jsontext.edit(request.body, changes)
-    kept = jsontext.elements(request.body, ("messages",)) if messages is None and request.value else messages
-    return Question(body, tuple(kept or ()), bool(changes))
+    return Question(body, bool(changes))
 
 
 def _advertised(
@@ -86,7 +87,7 @@ def continuation(question: Question, rounds: Sequence[Round], *, closing: bool) 
     """The request that goes on behind hidden rounds; `closing`: it is the last, and allows no calls."""
     value = question.value()
     hidden = [message for r in rounds for message in round_messages(r)]
-    changes: dict[Path, bytes | None] = {("messages",): jsontext.array([*question.messages, *hidden])}
+    changes: dict[Path, bytes | None] = {("messages",): jsontext.array([*question.messages(), *hidden])}
     changes |= relaxed_choice(value)
     if closing:
         changes = {k: v for k, v in changes.items() if k[0] not in ("tool_choice", "function_call")}
