@@ -71,7 +71,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.steps",
     "proxy.core.exchange.turns",
     "proxy.core.protocol.assembly",
-    "proxy.core.protocol.completion",
     "proxy.server.answering",
     "proxy.server.asking",
     "proxy.server.body",

@@ -52,7 +52,18 @@ def read_answer(body: bytes) -> dict[str, Any] | None:
         value = jsontext.parse(body)
     except ValueError:
         value = _read_odd(body)
-    return value if isinstance(value, dict) and isinstance(value.get("choices"), list) else None
+    choices = value.get("choices") if isinstance(value, dict) else None
+    if not isinstance(choices, list):
+        return None
+    if any(_has_odd_calls(choice) for choice in choices):
+        raise UnreadableError("its tool calls are no list")
+    return value  # type: ignore[no-any-return]  # an object, since it has choices
+
+
+def _has_odd_calls(choice: Any) -> bool:
+    message = choice.get("message") if isinstance(choice, dict) else None
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return bool(calls) and not isinstance(calls, list)
 
 
 def _read_odd(body: bytes) -> Any:
@@ -129,15 +140,27 @@ def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
 
 
 def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text: str | None = None) -> bytes:
-    """The bytes of a call's entry with another id, other arguments, or both."""
+    """The bytes of a call's entry with another id, other arguments, or both; an entry that is no object has no place."""
+    if not raw.startswith(b"{"):
+        return raw
     changes: dict[Path, bytes | None] = {}
     if call_id is not None and call_id != call.call_id:
-        changes["id",] = jsontext.render(call_id)
+        places = [place for place in _ID_PLACES if jsontext.raw(raw, place) is not None]
+        changes |= {place: jsontext.render(call_id) for place in places or _ID_PLACES[:1]}
     if text is not None:
-        changes[_PLACES[call.kind]] = text.encode() if call.unwrapped else jsontext.render(text)
+        changes |= _with_text(raw, _PLACES[call.kind], text.encode() if call.unwrapped else jsontext.render(text))
     return jsontext.edit(raw, changes)
 
 
+def _with_text(raw: bytes, place: Path, text: bytes) -> dict[Path, bytes | None]:
+    outer, inner = place[:-1], place[-1:]
+    found = jsontext.raw(raw, outer)
+    if found is None or found.startswith(b"{"):
+        return {place: text}
+    return {outer: jsontext.edit(b"{}", {inner: text})}
+
+
+_ID_PLACES: tuple[Path, ...] = (("id",), ("function", "id"))
 _PLACES: dict[Kind, Path] = {
     Kind.FUNCTION: ("function", "arguments"),
     Kind.CUSTOM: ("custom", "input"),
@@ -169,9 +192,9 @@ def with_text(raw: bytes, text: str, *, finish: str | None = None) -> bytes:
 
 
 def history_message(raw: bytes, message: dict[str, Any], *, calls: bool) -> str:
-    """An answer's message as it goes back into a history: without members that are null (content may be), and
-    without its calls unless they are asked for."""
-    gone = [key for key, value in message.items() if (value is None and key != "content") or value == []]
+    """An answer's message as it goes back into a history: without members that are null or empty lists (content may
+    be), and without its calls unless they are asked for."""
+    gone = [key for key, value in message.items() if (value is None or value == []) and key != "content"]
     if not calls:
         gone += [key for key in ("tool_calls", "function_call") if key in message]
     changes: dict[Path, bytes | None] = {(key,): None for key in gone}
