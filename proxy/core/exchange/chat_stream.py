@@ -19,7 +19,7 @@ from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Batch, Kind
 from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot, has_call, read_event
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step, StreamLimits, too_long
+from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step, StreamLimits, too_deep, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Needs
@@ -186,6 +186,10 @@ class ChatStream:
             steps = self._cut_short()
             self._over = True
             return [*steps, *self._apart(event)]
+        if len(event.raw) > self._limits.event_bytes:
+            raise too_long("An event of the stream", self._limits.event_bytes)
+        if jsontext.nests_deeper(event.data, self._limits.nesting):
+            raise too_deep("An event of the stream", self._limits.nesting)
         value = read_event(event.data)
         if value is None:
             return self._apart(event)
@@ -297,18 +301,18 @@ class ChatStream:
 
     def _advance(self, index: int, state: ChoiceState) -> list[Step]:
         """Judge what can be judged, let go what may go, and conclude when nothing is open any more."""
-        steps: list[Step] = []
+        asked: list[Step] = []
         while state.cursor < len(state.slots):
             slot = state.slots[state.cursor]
             if slot.judged is None:
                 if slot.asking is not None or not self._is_ready(state, slot):
                     break
-                steps += self._judge_call((index, state.cursor), state, slot)
+                asked += self._judge_call((index, state.cursor), state, slot)
                 if slot.judged is None:
                     break
             state.cursor += 1
-        steps += self._release(index, state)
-        steps += self._flush(index, state)
+        asked += self._release(index, state)
+        steps = self._flush(index, state) + asked  # what an answer brings comes behind what goes out now
         if state.finished and not state.concluded and state.cursor == len(state.slots):
             steps += self._conclude(index, state)
         return steps
