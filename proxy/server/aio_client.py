@@ -114,6 +114,11 @@ class AioClient:
         return self._finished
 
     @property
+    def share(self) -> BufferShare:
+        """What this request holds of the buffers."""
+        return self._share
+
+    @property
     def has_body(self) -> bool:
         return self._request.body_exists
 

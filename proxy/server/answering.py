@@ -14,6 +14,7 @@ from proxy.core.batch.record import ResumeRecord
 from proxy.core.calls import Batch
 from proxy.core.exchange.chat_rounds import Question, continuation
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
+from proxy.core.exchange.steps import too_deep, too_long
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.protocol.completion import (
@@ -97,6 +98,9 @@ class WholeSettling:
             choice = await self.ask_again(whole, turn)
 
     async def _batch(self, choice: Choice) -> list[Judged]:
+        most = self._services.config.limits.batch_calls
+        if len(choice.placed) > most:
+            raise too_long("A batch of calls", most)
         names = tuple(p.call.name for p in choice.placed)
         found = []
         for number, placed in enumerate(choice.placed):
@@ -134,13 +138,14 @@ class WholeSettling:
             data = await reader.read()
         if answer.status >= 400:
             raise UpstreamAnswerError(answer.status, answer.headers, reader.sent)
-        value = parsed_answer(data)
+        value = parsed_answer(data, self._services.config.limits.nesting)
         choices = read_choices(data, value) if value is not None else []
         if value is None or not choices:
             raise UpstreamError("The upstream's answer to a continuation is no chat completion.", kind="protocol")
         if not whole.first:
             whole.first, whole.status, whole.headers = value, answer.status, answer.headers
         whole.usage = added_usage(whole.usage, value.get("usage"))
+        self._exchange.share.give(len(whole.body))
         whole.body, whole.value, whole.changed = data, value, True
         return choices[0]
 
@@ -220,8 +225,10 @@ class WholeSettling:
         return raw
 
 
-def parsed_answer(data: bytes) -> dict[str, Any] | None:
+def parsed_answer(data: bytes, nesting: int) -> dict[str, Any] | None:
     """A body as an answer with choices, or None. Raises UpstreamError for one that could hide a call."""
+    if jsontext.nests_deeper(data, nesting):
+        raise too_deep("The upstream's answer", nesting)
     try:
         return read_answer(data)
     except UnreadableError as error:
@@ -269,7 +276,7 @@ class Answering:
         if self._exchange.log.stream:
             return await self._relaying(head).relay(reader, status=answer.status, headers=answer.headers)
         data = await reader.read()
-        value = parsed_answer(data)
+        value = parsed_answer(data, self._services.config.limits.nesting)
         if value is None:
             await self._send(answer.status, answer.headers, reader.sent)
             return False

@@ -47,11 +47,12 @@ class BodyReader:
         return b"".join(decoded for _, decoded in self._start)
 
     async def read(self) -> bytes:
-        """The whole body, decoded. Raises UpstreamError."""
+        """The whole body, decoded. It is held until the request ends. Raises UpstreamError, BusyError."""
         sent, found, size = [], [], 0
         while (piece := await self._take()) is not None:
             sent.append(piece[0])
             found.append(piece[1])
+            self._exchange.share.take(len(piece[1]))
             size += len(piece[1])
             if size > self._limit:
                 raise UpstreamError(f"The upstream's answer is longer than {self._limit} bytes.", kind="protocol")

@@ -172,6 +172,7 @@ class DataPlane:
     def _exchange(self, client: AioClient, entry: RequestLog, loaded: Loaded, *, surface: Surface) -> ExchangeIn:
         return ExchangeIn(
             client=client,
+            share=client.share,
             surface=surface,
             loaded=loaded,
             request_id=entry.request_id,

@@ -104,7 +104,7 @@ class Relaying:
             self._lead,
             turn_of=self._turn,
             bounds=self._settling.bounds,
-            limits=StreamLimits(limits.event_bytes, limits.batch_calls, limits.held_bytes),
+            limits=StreamLimits(limits.event_bytes, limits.batch_calls, limits.held_bytes, limits.nesting),
             used_ids=self._settling.used_ids,
             only=only,
         )

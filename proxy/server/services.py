@@ -16,7 +16,7 @@ from proxy.core.calls import Tenant
 from proxy.core.policy.decide import PolicySet
 from proxy.metrics import Metrics
 from proxy.server.audit import Audit
-from proxy.server.budget import BufferBudget
+from proxy.server.budget import BufferBudget, BufferShare
 from proxy.server.callers import Callers
 from proxy.server.http import ClientSide, RequestHead, Upstream
 from proxy.server.logs import Log, RequestLog
@@ -72,11 +72,12 @@ class Services:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeIn:
-    """One request to govern. `client_name` is empty where callers are not listed; `tenant` may ask the store
-    (StoreError), so it is asked only where something depends on it. What outlives the request keeps `loaded`
-    usable with `keep`."""
+    """One request to govern. `share` is what it holds of the buffers; `client_name` is empty where callers are not
+    listed; `tenant` may ask the store (StoreError), so it is asked only where something depends on it. What outlives
+    the request keeps `loaded` usable with `keep`."""
 
     client: ClientSide
+    share: BufferShare
     surface: Surface
     loaded: Loaded
     request_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from proxy.core.arguments import MAX_NESTING
 from proxy.core.exchange.judging import Conclusion, Judged
 from proxy.core.policy.verdicts import Consult
 from proxy.errors import UpstreamError
@@ -63,6 +64,11 @@ class StreamLimits:
     event_bytes: int
     batch_calls: int
     held_bytes: int
+    nesting: int = MAX_NESTING
+
+
+def too_deep(what: str, most: int) -> UpstreamError:
+    return UpstreamError(f"{what} nests deeper than the limit of {most}.", kind="protocol", code="limit_exceeded")
 
 
 def too_long(what: str, most: int) -> UpstreamError:
