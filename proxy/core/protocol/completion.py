@@ -51,7 +51,7 @@ def read_answer(body: bytes) -> dict[str, Any] | None:
     try:
         value = jsontext.parse(body)
     except ValueError:
-        value = _read_odd(body)
+        value = read_odd(body)
     choices = value.get("choices") if isinstance(value, dict) else None
     if not isinstance(choices, list):
         return None
@@ -66,7 +66,7 @@ def _has_odd_calls(choice: Any) -> bool:
     return bool(calls) and not isinstance(calls, list)
 
 
-def _read_odd(body: bytes) -> Any:
+def read_odd(body: bytes) -> Any:
     """An answer that strict JSON is not. NaN and half surrogate pairs are in use; a byte-order mark or text
     behind the value mean that two readers may see two things, so then no call may be in it."""
     try:
@@ -140,7 +140,7 @@ def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
 
 
 def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text: str | None = None) -> bytes:
-    """The bytes of a call's entry with another id, other arguments, or both; an entry that is no object has no place."""
+    """The bytes of a call's entry with another id, other arguments, or both; what is no object has no place."""
     if not raw.startswith(b"{"):
         return raw
     changes: dict[Path, bytes | None] = {}
@@ -148,8 +148,17 @@ def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text:
         places = [place for place in _ID_PLACES if jsontext.raw(raw, place) is not None]
         changes |= {place: jsontext.render(call_id) for place in places or _ID_PLACES[:1]}
     if text is not None:
-        changes |= _with_text(raw, _PLACES[call.kind], text.encode() if call.unwrapped else jsontext.render(text))
+        bare = call.unwrapped and _is_json(text)
+        changes |= _with_text(raw, _PLACES[call.kind], text.encode() if bare else jsontext.render(text))
     return jsontext.edit(raw, changes)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        jsontext.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _with_text(raw: bytes, place: Path, text: bytes) -> dict[Path, bytes | None]:

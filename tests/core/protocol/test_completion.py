@@ -187,6 +187,7 @@ def place(raw_call: bytes) -> ToolCall:
             {"text": '{"n":2.0}', "call_id": "n"},
             OTHER.replace(b'{"n": 1.10}', b'{"n":2.0}').replace(b"c2", b"n"),
         ),
+        (OTHER, {"text": "{no json"}, OTHER.replace(b'{"n": 1.10}', b'"{no json"')),
         (CUSTOM, {"text": "other"}, CUSTOM.replace(b'"text"', b'"other"')),
         (b'{"id":5,"function":{}}', {"call_id": "5"}, b'{"id":5,"function":{}}'),
         (b'{"id":5,"function":{}}', {"call_id": "n"}, b'{"id":"n","function":{}}'),
