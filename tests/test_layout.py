@@ -55,14 +55,13 @@ BANNED_IN_CORE = re.compile(
 PYDANTIC_IN = "proxy.core.policy"
 
 # A task that nobody holds and awaits is lost: these modules own the tasks that they make.
-TASK_OWNERS = {"proxy.server.tasks", "proxy.server.waiting"}
+TASK_OWNERS = {"proxy.server.tasks", "proxy.server.relaying", "proxy.server.waiting"}
 # A task group awaits what it makes.
 TASK_MAKERS = re.compile(r"\b(?!group\b)\w+(\(\))?\.(create_task|ensure_future)\(|^\s*ensure_future\(")
 
 # Modules whose lines have a test module of another name, or need none.
 WITHOUT_MIRROR: set[str] = {
     "proxy.__main__",
-    "proxy.core.batch.rejoin",
     "proxy.core.exchange.chat_events",
     "proxy.core.exchange.chat_rejoin",
     "proxy.core.exchange.chat_rounds",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from proxy.core.batch.ledger import Run
-from proxy.core.batch.record import BatchRecord, CallRecord, Round, TurnRecord
+from proxy.core.batch.record import BatchRecord, Round, TurnRecord
 from proxy.core.calls import BatchId, ToolCall
 from proxy.core.history import Entry, EntryKind
 
@@ -49,6 +49,14 @@ class Anchor:
     def released(self) -> bool:
         return self.progress in (Progress.WHOLE, Progress.PARTIAL)
 
+    @property
+    def left_out(self) -> frozenset[int]:
+        """Ordinals of calls that the client was given and that its history shows no more: they stay out of it."""
+        stages = [c.stage for c in self.batch.calls]
+        reached = max(stages[i] or 0 for i in self.shown)
+        given = (i for i, stage in enumerate(stages) if stage is not None and stage <= reached)
+        return frozenset(given) - self.shown.keys()
+
     def to_run(self) -> list[int]:
         """Ordinals of held calls whose proxy tool has to have run before the batch is put back."""
         return [i for i, c in enumerate(self.batch.calls) if c.stage is None and c.result is None]
@@ -73,6 +81,7 @@ def find(
     """The batches and turns that a history shows. `pointers` map ids that a client was given to batches; `turns` are
     turns by the index of the entry that ended them."""
     shown: dict[BatchId, dict[int, tuple[int, ToolCall]]] = {}
+    owners: dict[int, BatchId] = {}  # a message belongs to one batch, and a call is shown where it stands first
     mismatched: set[BatchId] = set()
     extras: list[tuple[int, int]] = []
     for entry in entries:
@@ -83,16 +92,21 @@ def find(
                 extras.append((entry.index, position))
                 mismatched |= {record.batch_id} if record is not None else set()
                 continue
-            shown.setdefault(record.batch_id, {})[ordinal] = (entry.index, call)
+            of_batch = shown.setdefault(record.batch_id, {})
+            if ordinal in of_batch or owners.setdefault(entry.index, record.batch_id) != record.batch_id:
+                extras.append((entry.index, position))
+            else:
+                of_batch[ordinal] = (entry.index, call)
     usable = {index: turn for index, turn in turns.items() if not turn.unclear}
-    anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items())
+    anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items() if calls)
     return Found(anchors, usable, frozenset(mismatched))
 
 
 def _ordinal(record: BatchRecord, call: ToolCall) -> int | None:
+    """Which call of a batch is shown; None: another, under the id of one."""
     for ordinal, known in enumerate(record.calls):
-        if known.given_id == call.call_id and known.stage is not None:
-            return ordinal if known.call.name == call.name else None
+        if (known.given_id, known.call.name) == (call.call_id, call.name) and known.stage is not None:
+            return ordinal
     return None
 
 
@@ -123,10 +137,7 @@ def _anchor(
 
 def _answers(entries: Sequence[Entry], places: tuple[int, ...], index: int) -> bool:
     """Whether a result stands behind one of the places with nothing of the assistant's between."""
-    for entry in reversed(entries[:index]):
-        if entry.kind in (EntryKind.CALLS, EntryKind.TEXT):
-            return entry.index in places
-    return False
+    return next(e.index for e in reversed(entries[:index]) if e.kind in (EntryKind.CALLS, EntryKind.TEXT)) in places
 
 
 def _progress(
@@ -169,8 +180,8 @@ class PutRound:
 
 @dataclass(frozen=True, slots=True)
 class PutBatch:
-    """A whole batch: its message with every call, and every result in the order of the calls: an entry of the client's,
-    or a text (None: there is none)."""
+    """A whole batch: its message with every call but those that are left out, and every result in the order of the
+    calls: an entry of the client's, or a text (None: there is none)."""
 
     anchor: Anchor
     results: tuple[int | str | None, ...]
@@ -221,13 +232,8 @@ def _results(anchor: Anchor, runs: Mapping[tuple[BatchId, int], Run]) -> list[in
         elif ordinal in anchor.results:
             found.append(anchor.results[ordinal])
         else:
-            found.append(None if _was_given(anchor, call) else ABANDONED)
+            found.append(None if ordinal in anchor.shown or ordinal in anchor.left_out else ABANDONED)
     return found
-
-
-def _was_given(anchor: Anchor, call: CallRecord) -> bool:
-    reached = max(anchor.batch.calls[i].stage or 0 for i in anchor.shown)
-    return call.stage is not None and call.stage <= reached
 
 
 def _trimmed(out: list[Piece], restore_bytes: int) -> list[Piece]:
@@ -250,14 +256,10 @@ def denied_in_a_row(entries: Sequence[Entry], out: Sequence[Piece]) -> int:
     count = 0
     kinds = {e.index: e for e in entries}
     for piece in out:
-        match piece:
-            case Kept(index) | PutText(index):
-                entry = kinds[index]
-                count = 0 if entry.kind is EntryKind.USER or entry.calls else count
-            case PutRound(hidden):
-                for result in hidden.results:
-                    count = count + 1 if result.blocked else 0
-            case PutBatch(anchor):
-                for call in anchor.batch.calls:
-                    count = count + 1 if call.blocked else 0
+        if isinstance(piece, Kept | PutText):
+            entry = kinds[piece.index]
+            count = 0 if entry.kind is EntryKind.USER or entry.calls else count
+            continue
+        for call in piece.anchor.batch.calls if isinstance(piece, PutBatch) else piece.round.results:
+            count = count + 1 if call.blocked else 0
     return count
