@@ -72,14 +72,10 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.protocol.assembly",
     "proxy.server.answering",
     "proxy.server.asking",
-    "proxy.server.body",
     "proxy.server.deferral",
     "proxy.server.governing",
-    "proxy.server.ledger",
     "proxy.server.relaying",
-    "proxy.server.running",
     "proxy.server.settling",
-    "proxy.server.telling",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()
