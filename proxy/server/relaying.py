@@ -2,14 +2,14 @@
 
 The filter (`core/exchange/chat_stream.py`) says what to send; here it is sent, what it asks is answered, and what
 a turn's end makes necessary is kept before the end goes out. What one read of the upstream gave goes out in one
-write, before the next read.
+write, before the next read and before any question is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from proxy.core import jsontext
@@ -59,6 +59,7 @@ class Relaying:
         self._turns: dict[int, ChoiceTurn] = {}
         self._to_continue: deque[int] = deque()
         self._pending: dict[int, Ended] = {}
+        self._questions: dict[asyncio.Future[bool], Asked | LookUp] = {}
 
     async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> bool:
         """Relay the first answer and whatever follows it; whether that came to its end. Raises ProxyError: then an
@@ -112,7 +113,9 @@ class Relaying:
             with self._services.budget.share() as share:
                 await self._read(reader, stream, share)
             await self._perform(stream, stream.finish(self._now()))
+            await self._settle_questions(stream)
         finally:
+            await self._drop_questions()
             for judged, held_for in stream.abandon():
                 self._settling.telling.call(judged, held_for)
         self._lead.usage = added_usage(self._lead.usage, stream.usage)
@@ -120,7 +123,7 @@ class Relaying:
 
     async def _read(self, reader: BodyReader, stream: ChatStream, share: BufferShare) -> None:
         held = 0
-        pieces = reader.pieces()
+        pieces = aiter(reader.pieces())
         while True:
             piece = await self._next(pieces, stream)
             if piece is None:
@@ -133,39 +136,68 @@ class Relaying:
                 share.give(held - now_held)
             held = now_held
 
-    async def _next(self, pieces: Any, stream: ChatStream) -> bytes | None:
-        """The next bytes. An upstream that leaves its connection open behind the end holds up no continuation."""
-        if not (self._to_continue and stream.over):
+    async def _next(self, pieces: AsyncIterator[bytes], stream: ChatStream) -> bytes | None:
+        """The next bytes. While a call waits for the answer to a question, text goes on; an upstream that leaves its
+        connection open behind the end holds up no continuation."""
+        if not self._questions and not (self._to_continue and stream.over):
             return await anext(pieces, None)
+        reading = asyncio.ensure_future(_first_of(pieces))
         try:
-            async with asyncio.timeout(_TAIL_SECONDS):
-                return await anext(pieces, None)
-        except TimeoutError:
-            return None
+            while not reading.done():
+                limit = _TAIL_SECONDS if self._to_continue and stream.over and not self._questions else None
+                waiting: list[asyncio.Future[Any]] = [reading, *self._questions]
+                done, _ = await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return None
+                await self._take_answers(stream)
+            return reading.result()
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait([reading])
 
     async def _perform(self, stream: ChatStream, steps: Iterable[Step]) -> None:
-        """Do what the filter says, in order; what one step brings is done before the next."""
-        todo, out = deque(steps), []
+        """Do what the filter says: send first, since nothing that is to be sent waits for a question or an end that
+        comes with it; then ask, and settle what has ended."""
+        todo = list(steps)
         while todo:
-            step = todo.popleft()
-            match step:
-                case Send(data):
-                    out.append(data)
-                    continue
-                case Asked(key, asked):
-                    more = stream.answer(key, await consult(self._settling.ledger, asked), self._now())
-                case LookUp(key, call_id):
-                    more = stream.known(key, await has_id(self._settling.ledger, call_id), self._now())
-                case Ended() | Broken():
-                    if out:
-                        await self._client.write(b"".join(out))
-                        out = []
-                    if isinstance(step, Broken):
-                        raise step.error
-                    more = await self._ended(stream, step)
-            todo.extendleft(reversed(more))
-        if out:
-            await self._client.write(b"".join(out))
+            if out := b"".join(step.data for step in todo if isinstance(step, Send)):
+                await self._client.write(out)
+            todo, rest = [], [step for step in todo if not isinstance(step, Send)]
+            for step in rest:
+                match step:
+                    case Broken(error):
+                        raise error
+                    case Ended():
+                        todo += await self._ended(stream, step)
+                    case Asked() | LookUp():
+                        self._ask(step)
+
+    # -- questions
+
+    def _ask(self, step: Asked | LookUp) -> None:
+        ledger = self._settling.ledger
+        work = consult(ledger, step.consult) if isinstance(step, Asked) else has_id(ledger, step.call_id)
+        self._questions[asyncio.ensure_future(work)] = step
+
+    async def _take_answers(self, stream: ChatStream) -> None:
+        """Tell the filter what has been answered by now. Raises StoreError."""
+        for task in [task for task in self._questions if task.done()]:
+            step, answer = self._questions.pop(task), task.result()
+            tell = stream.answer if isinstance(step, Asked) else stream.known
+            await self._perform(stream, tell(step.key, answer, self._now()))
+
+    async def _settle_questions(self, stream: ChatStream) -> None:
+        while self._questions:
+            await asyncio.wait(self._questions, return_when=asyncio.FIRST_COMPLETED)
+            await self._take_answers(stream)
+
+    async def _drop_questions(self) -> None:
+        tasks, self._questions = list(self._questions), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def _now(self) -> float:
         return self._services.timer()
@@ -291,6 +323,10 @@ class Relaying:
             out += self._lead.done_event.raw
         if out:
             await self._client.write(out)
+
+
+async def _first_of(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
 
 
 def error_event_of(body: bytes) -> bytes:
