@@ -71,11 +71,8 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.turns",
     "proxy.core.protocol.assembly",
     "proxy.server.answering",
-    "proxy.server.asking",
-    "proxy.server.deferral",
     "proxy.server.governing",
     "proxy.server.relaying",
-    "proxy.server.settling",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()
