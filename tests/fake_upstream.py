@@ -186,7 +186,8 @@ class FakeUpstream:
 async def fake_upstream() -> AsyncIterator[FakeUpstream]:
     """A running upstream."""
     upstream = FakeUpstream()
-    runner = web.ServerRunner(web.Server(upstream.handle, handler_cancellation=True), shutdown_timeout=0.1)
+    server = web.Server(upstream.handle, handler_cancellation=True, auto_decompress=False)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

@@ -70,9 +70,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.steps",
     "proxy.core.exchange.turns",
     "proxy.core.protocol.assembly",
-    "proxy.server.answering",
-    "proxy.server.governing",
-    "proxy.server.relaying",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()
