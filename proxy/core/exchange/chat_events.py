@@ -7,19 +7,16 @@ it still tells the client something.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core import jsontext
-from proxy.core.exchange.judging import Judged
-from proxy.core.exchange.steps import Step
+from proxy.core.exchange.chat_choice import ChoiceState, HeldEvent, Slot
+from proxy.core.exchange.chat_reading import read_event
 from proxy.core.jsontext import Path
-from proxy.core.policy.verdicts import Consult
-from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
+from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import added_usage, edited_call
 from proxy.core.protocol.sse import Event, render
-from proxy.errors import UpstreamError
 
 
 @dataclass(slots=True)
@@ -44,90 +41,6 @@ class Lead:
         self.role_sent.add(index)
         choice = {"index": index, "delta": role | delta, "finish_reason": finish}
         return render(jsontext.render({**self.envelope, "choices": [choice]}))
-
-
-@dataclass(slots=True)
-class Slot:
-    """A call on its way. `closed`: no more of it is waited for. `whole`: it is sent in one piece, changed."""
-
-    open: OpenCall
-    since: float
-    closed: bool = False
-    asking: Generator[Consult, bool, Judged] | None = None
-    judged: Judged | None = None
-    looked_up: bool = False
-    known: bool | None = None
-    freed: float | None = None
-    out_index: int | None = None
-    given_id: str | None = None
-    dropped: bool = False
-    sent_whole: bool = False
-
-    @property
-    def whole(self) -> bool:
-        assert self.judged is not None
-        return self.judged.verdict.text is not None or self.given_id not in (None, self.open.call_id)
-
-
-@dataclass(frozen=True, slots=True)
-class HeldEvent:
-    """An event of one choice (`at` is its place in the event's list) that has fragments of calls, or the finish.
-    `gone` are places in it that the client does not get, or has already."""
-
-    event: Event
-    value: dict[str, Any]
-    at: int
-    fragments: tuple[Fragment, ...]
-    gone: tuple[Path, ...] = ()
-
-    @property
-    def choice(self) -> dict[str, Any]:
-        choice: dict[str, Any] = self.value["choices"][self.at]
-        return choice
-
-    @property
-    def delta(self) -> dict[str, Any]:
-        delta = self.choice.get("delta")
-        return delta if isinstance(delta, dict) else {}
-
-    @property
-    def speech(self) -> tuple[Path, ...]:
-        """The places of what it says beside calls, as far as the client does not have that."""
-        places = (
-            ("choices", self.at, "delta", key) for key, value in self.delta.items() if value and key not in _CALLS
-        )
-        return tuple(place for place in places if place not in self.gone)
-
-    def spoken(self) -> tuple[HeldEvent, HeldEvent]:
-        """The event in two: what it says beside calls, and its calls."""
-        delta: Path = ("choices", self.at, "delta")
-        calls = tuple((*delta, key) for key in _CALLS if key in self.delta)
-        once = (*self.speech, *([(*delta, "role")] if "role" in self.delta else []))
-        once += (("usage",),) if "usage" in self.value else ()
-        return replace(self, fragments=(), gone=self.gone + calls), replace(self, gone=self.gone + once)
-
-
-@dataclass(slots=True)
-class ChoiceState:
-    """`parted`: a blank line is due before its first text. `renumber`: a call was changed or kept back in a batch whose
-    numbers were not in order. `closed_by_us`: its finish is our own word."""
-
-    assembler: Assembler = field(default_factory=Assembler)
-    slots: list[Slot] = field(default_factory=list)
-    queue: list[HeldEvent] = field(default_factory=list)
-    cursor: int = 0  # the next call to be judged
-    released: int = 0  # the next call to be let go
-    surfaced: int = 0
-    finish: HeldEvent | None = None
-    finished: bool = False
-    cut: bool = False
-    concluded: bool = False
-    done: bool = False
-    hidden: bool = False  # the turn goes on in another answer
-    parted: bool = False
-    renumber: bool = False
-    closed_by_us: bool = False
-    after: list[Step] = field(default_factory=list)
 
 
 class Outgoing:
@@ -268,25 +181,9 @@ class Outgoing:
 
 
 _ENVELOPE = frozenset({"id", "object", "created", "model", "choices", "usage", "obfuscation"})
-_CALLS = ("tool_calls", "function_call")
 _SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
 
 
-def has_call(choice: dict[str, Any]) -> bool:
-    delta = choice.get("delta")
-    return isinstance(delta, dict) and bool(delta.get("tool_calls") or delta.get("function_call"))
-
-
-def read_event(data: bytes) -> dict[str, Any] | None:
-    """An event's data as an object; by a reader that forgives where a strict one cannot."""
-    try:
-        value = jsontext.parse(data)
-    except ValueError:
-        try:
-            value = jsontext.parse_lenient(data)
-            jsontext.raw(data)
-        except jsontext.NestingError as error:
-            raise UpstreamError("An event of the stream nests too deep to be read.", kind="protocol") from error
-        except ValueError:
-            return None
-    return value if isinstance(value, dict) else None
+def without_end(held: HeldEvent) -> dict[Path, bytes | None]:
+    """The changes that take the end of a turn that goes on out of an event; what it used is added up elsewhere."""
+    return {("choices", held.at, "finish_reason"): b"null", ("usage",): None}

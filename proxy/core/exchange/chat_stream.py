@@ -3,23 +3,32 @@
 `ChatStream` takes the bytes of one answer of the upstream and gives steps: bytes to send, questions that only the
 shell can answer, and the end of each choice, where the shell saves what has to be saved before the filter is
 told how to go on (`surface`, `end_with`, `hide`). It never waits by itself, and an event without a tool call
-is part of the steps of the very `feed` that completed it: nothing here keeps such an event for later, except
-behind the end of its own turn. Events that need no change go on as the bytes they came as.
+is part of the steps of the very `feed` that completed it, except behind a question of the same bytes: then it
+comes with the answer, or with `go_on` where that takes its time. Events that need no change go on as the bytes
+they came as.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.split import is_weak_id
-from proxy.core.calls import Batch, Kind
-from proxy.core.exchange.chat_events import ChoiceState, HeldEvent, Lead, Outgoing, Slot, has_call, read_event
+from proxy.core.exchange.chat_choice import ChoiceState, HeldEvent, Slot
+from proxy.core.exchange.chat_events import Lead, Outgoing, without_end
+from proxy.core.exchange.chat_reading import (
+    apart,
+    choices_of,
+    delta_of,
+    has_call,
+    has_message,
+    read_event,
+    without_calls,
+)
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step, StreamLimits, too_deep, too_long
+from proxy.core.exchange.steps import Asked, Broken, Ended, Key, Send, Step, StreamLimits, too_deep, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Needs
@@ -54,9 +63,9 @@ class ChatStream:
         self._splitter = EventSplitter()
         self._backlog: deque[Event | None] = deque()  # None: the end of the body
         self._unanswered = 0
+        self._tail: list[Event] = []
         self._choices: dict[int, ChoiceState] = {}
-        self._tail: list[HeldEvent | Event] = []
-        self._usage: Any = None
+        self.usage: Any = None  # what this answer used, as far as it said
         self._over = False
         self._now = 0.0
         self.failed = False  # the upstream sent an error event
@@ -66,35 +75,42 @@ class ChatStream:
     @property
     def held_bytes(self) -> int:
         """Bytes and characters that are kept at the moment."""
-        queued = sum(len(h.event.raw) for s in self._choices.values() for h in s.queue)
-        return queued + sum(s.assembler.size for s in self._choices.values()) + self._splitter.pending
+        return sum(state.held_bytes for state in self._choices.values()) + self._splitter.pending
 
     @property
     def over(self) -> bool:
         """Whether every choice has ended, so that nothing but usage and the last event can come."""
         return self._over or (bool(self._choices) and all(s.finished for s in self._choices.values()))
 
-    @property
-    def usage(self) -> Any:
-        """What this answer used, as far as it said."""
-        return self._usage
-
     def feed(self, data: bytes, now: float) -> list[Step]:
-        """Take bytes in. What is asked by a step has to be answered before the next bytes come."""
+        """Take bytes in. Events behind one that asks something are taken when that is answered, or by `go_on`, so that
+        what goes out does not depend on how the bytes came in where answers come at once."""
         self._now = now
         self._backlog += self._splitter.feed(data)
-        steps = self._go_on([])
-        if self._splitter.pending > self._limits.event_bytes:
-            return [*steps, Broken(too_long("An event of the stream", self._limits.event_bytes))]
-        if self.held_bytes > self._limits.held_bytes:
-            return [*steps, Broken(too_long("What has to be held of the stream", self._limits.held_bytes))]
+        steps = self._go_on([], patient=not self._unanswered)
+        if self._splitter.pending > (most := self._limits.event_bytes):
+            steps.append(Broken(too_long("An event of the stream", most)))
+        elif self.held_bytes > (most := self._limits.held_bytes):
+            steps.append(Broken(too_long("What has to be held of the stream", most)))
         return steps
+
+    @property
+    def waiting(self) -> bool:
+        """Whether events wait for an answer."""
+        return bool(self._backlog)
+
+    def go_on(self, now: float) -> list[Step]:
+        """An answer is long in coming: take the events behind the question, whose text waits for nothing."""
+        self._now = now
+        return self._go_on([], patient=False)
 
     def finish(self, now: float) -> list[Step]:
         """The body has ended well: what was not finished is cut short."""
         self._now = now
-        rest = self._splitter.finish()
-        self._backlog += [None] if rest is None else [rest, None]
+        if (rest := self._splitter.finish()) is not None:
+            ended = rest.raw + b"\n\n" if self._lead.rounds > 1 else rest.raw  # more of our own may follow it
+            self._backlog.append(Event(ended, rest.data))
+        self._backlog.append(None)
         return self._go_on([])
 
     def answer(self, key: Key, given: bool, now: float) -> list[Step]:
@@ -114,14 +130,7 @@ class ChatStream:
     def surface(self, index: int, conclusion: Conclusion, ids: Sequence[str | None]) -> list[Step]:
         """Let a choice end with the calls of stage 0, under these ids (None: its own)."""
         state = self._choices[index]
-        for slot, stage, given in zip(state.slots, conclusion.stages, ids, strict=True):
-            if stage != 0:
-                slot.dropped = True
-            elif slot.out_index is None:
-                slot.out_index, slot.given_id = state.surfaced, given
-                state.surfaced += 1
-        in_order = all(slot.open.index == slot.open.ordinal for slot in state.slots)
-        state.renumber = not in_order and any(slot.dropped or slot.whole for slot in state.slots)
+        state.number(conclusion, ids)
         steps = self._flush(index, state, everything=True)
         return self._answered([*steps, *self._finished(index, state, {})])
 
@@ -134,7 +143,7 @@ class ChatStream:
             changes["choices", state.finish.at, "finish_reason"] = b'"stop"'
             if text and state.finish.speech:  # the end itself says something, which comes first
                 spoken, state.finish = state.finish.spoken()
-                steps += self._send(index, state, spoken, more=_without_end(spoken))
+                steps += self._send(index, state, spoken, more=without_end(spoken))
         if text:
             if state.assembler.message.get("content") or self._turn_of(index).texts:
                 text = "\n\n" + text
@@ -149,15 +158,15 @@ class ChatStream:
         state = self._choices[index]
         steps = self._drop(index, state)
         if state.finish is not None:
-            steps += self._send(index, state, state.finish, more=_without_end(state.finish))
+            steps += self._send(index, state, state.finish, more=without_end(state.finish))
         state.done = state.hidden = True
         self._lead.rounds += self._lead.rounds == 1
-        return self._answered([*steps, *self._release_tail()])
+        return self._answered([*steps, *state.after, *self._release_tail()])
 
     def abandon(self) -> list[tuple[Judged, float]]:
         """The calls that were decided in choices that never ended, with the seconds that each was held."""
         states = (s for s in self._choices.values() if not s.concluded)
-        return [self._settled(slot) for state in states for slot in state.slots if slot.judged is not None]
+        return [slot.settled(self._now) for state in states for slot in state.slots if slot.judged is not None]
 
     # -- events
 
@@ -165,18 +174,18 @@ class ChatStream:
         self._unanswered -= 1
         return self._go_on(steps)
 
-    def _go_on(self, steps: list[Step]) -> list[Step]:
-        """Take the events that have come one after another. While a question is open, later events wait for its answer,
-        so that what goes out does not depend on how the bytes came in."""
+    def _go_on(self, steps: list[Step], *, patient: bool = True) -> list[Step]:
+        """Take the events that have come, one after another, up to one that asks something."""
+        steps = list(steps)
         self._unanswered += sum(not isinstance(step, Send) for step in steps)
-        while self._backlog and not self._unanswered:
+        while self._backlog and not (patient and self._unanswered):
             event = self._backlog.popleft()
             try:
                 more = self._cut_short() if event is None else self._event(event)
             except UpstreamError as error:
                 return [*steps, Broken(error)]
             self._unanswered += sum(not isinstance(step, Send) for step in more)
-            steps = steps + more
+            steps += more
         return steps
 
     def _event(self, event: Event) -> list[Step]:
@@ -194,14 +203,14 @@ class ChatStream:
         if value is None:
             return self._apart(event)
         if value.get("error"):
-            return self._error(event)
+            return self._error(event, value)
         self._lead.learn(value)
         choices = value.get("choices")
-        if self._over:
-            return []  # no client reads on behind the end
         if not isinstance(choices, list) or not any(isinstance(c, dict) for c in choices):
             self._note_usage(value)
             return self._apart(event)
+        if self._over:  # no client reads on behind the end; no call stands there
+            return [] if any(map(has_call, choices_of(value))) or self._lead.rounds > 1 else [Send(event.raw)]
         if len(choices) > 1:
             return self._several(event, value)
         self._note_usage(value)
@@ -209,32 +218,29 @@ class ChatStream:
 
     def _note_usage(self, value: dict[str, Any]) -> None:
         if isinstance(value.get("usage"), dict):
-            self._usage = value["usage"]
+            self.usage = value["usage"]
 
-    def _error(self, event: Event) -> list[Step]:
+    def _error(self, event: Event, value: dict[str, Any]) -> list[Step]:
         """The upstream failed in the middle of its answer: what was held goes no further, its word does."""
         self.failed = True
         for state in self._choices.values():
             state.queue, state.finished, state.done = [], True, True
         self._over = True
-        return [Send(event.raw)]
+        return [Send(without_calls(event, value))]
 
     def _several(self, event: Event, value: dict[str, Any]) -> list[Step]:
         """An event for several choices, as one event for each where that makes a difference."""
-        choices = [c for c in value["choices"] if isinstance(c, dict)]
-        if not any(c.get("finish_reason") or has_call(c) for c in choices) and self._lead.rounds == 1:
+        choices = choices_of(value)
+        told = any(c.get("finish_reason") or has_call(c) for c in choices)
+        if self._only is None and not told and not any(state.finished for state in self._choices.values()):
+            steps: list[Step] = []
             for choice in choices:
-                self._take(event, value, choice)
-            return [Send(event.raw)]
-        assert event.data is not None
-        parts: list[Event] = []
-        for number, raw in enumerate(jsontext.elements(event.data, ("choices",))):
-            changes: dict[Path, bytes | None] = {("choices",): jsontext.array([raw])}
-            if number:
-                changes["usage",] = None
-            data = jsontext.edit(event.data, changes)
-            parts.append(Event(event.with_data(data), data))
-        self._backlog.extendleft(reversed(parts))
+                index, _ = self._take(event, value, choice)
+                steps += self._speak(index, self._choices[index])
+                self._lead.role_sent |= {index} if delta_of(choice).get("role") else set()
+            self._note_usage(value)
+            return [*steps, Send(event.raw)]
+        self._backlog.extendleft(reversed(apart(event)))
         return []
 
     def _take(self, event: Event, value: dict[str, Any], choice: dict[str, Any]) -> tuple[int, tuple[Fragment, ...]]:
@@ -244,13 +250,11 @@ class ChatStream:
         if index not in self._choices:
             self._choices[index] = ChoiceState(parted=bool(self._turn_of(index).texts))
         state = self._choices[index]
-        delta, at = choice.get("delta"), value["choices"].index(choice)
-        if not isinstance(delta, dict):
-            return index, ()
+        delta, at = delta_of(choice), value["choices"].index(choice)
 
         def raw_of(path: Path) -> str:
             assert event.data is not None
-            return (jsontext.raw(event.data, ("choices", at, "delta", *path)) or b"").decode()
+            return (jsontext.raw(event.data, ("choices", at, "delta", *path)) or b"").decode("utf-8", "replace")
 
         fragments = tuple(state.assembler.add(delta, raw_of))
         for call in state.assembler.calls[len(state.slots) :]:
@@ -263,7 +267,8 @@ class ChatStream:
         at, choice = next((i, c) for i, c in enumerate(value["choices"]) if isinstance(c, dict))
         index, fragments = self._take(event, value, choice)
         state = self._choices[index]
-        held = HeldEvent(event, value, at, fragments)
+        gone: tuple[Path, ...] = (("choices", at, "message"),) if self._judge.could_hold and has_message(choice) else ()
+        held = HeldEvent(event, value, at, fragments, gone)
         finish = choice.get("finish_reason")
         if state.finished:
             return self._behind_the_end(index, state, held)
@@ -273,14 +278,14 @@ class ChatStream:
         if not fragments:
             return [*self._speak(index, state), *self._send(index, state, held)]
         state.queue.append(held)
-        self._close_earlier(state, fragments)
+        state.close_earlier(fragments)
         return self._advance(index, state)
 
     def _behind_the_end(self, index: int, state: ChoiceState, held: HeldEvent) -> list[Step]:
         """An event of a choice that has ended already: what it says of itself passes, a call does not."""
         if held.fragments:
             return []
-        more = _without_end(held) if state.hidden else {}
+        more = without_end(held) if state.hidden else {}
         if state.closed_by_us and held.choice.get("finish_reason"):
             more["choices", held.at, "finish_reason"] = b"null"
         steps = self._send(index, state, held, more=more)
@@ -288,14 +293,6 @@ class ChatStream:
             state.after += steps
             return []
         return steps
-
-    @staticmethod
-    def _close_earlier(state: ChoiceState, fragments: Sequence[Fragment]) -> None:
-        """A call is over when another one goes on and its own arguments are whole."""
-        going = {f.ordinal for f in fragments}
-        for slot in state.slots[state.cursor : max(going)]:
-            if not slot.closed and slot.open.ordinal not in going:
-                slot.closed = slot.open.reads_as_complete()
 
     # -- decisions
 
@@ -305,7 +302,7 @@ class ChatStream:
         while state.cursor < len(state.slots):
             slot = state.slots[state.cursor]
             if slot.judged is None:
-                if slot.asking is not None or not self._is_ready(state, slot):
+                if slot.asking is not None or not state.is_ready(slot, self._judge.needs):
                     break
                 asked += self._judge_call((index, state.cursor), state, slot)
                 if slot.judged is None:
@@ -317,27 +314,10 @@ class ChatStream:
             steps += self._conclude(index, state)
         return steps
 
-    def _is_ready(self, state: ChoiceState, slot: Slot) -> bool:
-        over = state.finished or slot.closed
-        if not over and not (slot.open.name and slot.open.pieces):
-            return False  # the name may not be whole yet
-        match self._judge.needs(slot.open.name):
-            case Needs.NAME:
-                return True
-            case Needs.ARGUMENTS:
-                slot.closed = over
-                return over
-            case Needs.BATCH:
-                return state.finished
-
     def _judge_call(self, key: Key, state: ChoiceState, slot: Slot) -> list[Step]:
-        batch = None
-        if state.finished:
-            names = tuple(s.open.name for s in state.slots)
-            batch = Batch(len(names), key[1], names)
         call = slot.open.whole()
         slot.open.sealed = self._judge.needs(slot.open.name) is not Needs.NAME
-        slot.asking = self._judge.judge(call, jsontext.render_text(slot.open.entry()), batch)
+        slot.asking = self._judge.judge(call, jsontext.render_text(slot.open.entry()), state.batch(key[1]))
         return self._resume(key, slot, None)
 
     def _resume(self, key: Key, slot: Slot, given: bool | None) -> list[Step]:
@@ -358,19 +338,12 @@ class ChatStream:
             elif self._waits(index, slot, slot.judged) or slot.known:
                 break
             elif slot.known is None:
-                return self._look_up(index, slot)
+                return slot.look_up(index)
             else:
                 slot.out_index, slot.freed = state.surfaced, self._now
                 state.surfaced += 1
             state.released += 1
         return []
-
-    @staticmethod
-    def _look_up(index: int, slot: Slot) -> list[Step]:
-        if slot.looked_up:
-            return []
-        slot.looked_up = True
-        return [LookUp((index, slot.open.ordinal), slot.open.call_id)]
 
     def _waits(self, index: int, slot: Slot, judged: Judged) -> bool:
         """Whether a call that goes ahead has to wait for the decision of its whole batch."""
@@ -379,7 +352,7 @@ class ChatStream:
             return True
         if not self._judge.could_hold and not turn.rounds:
             return False
-        if slot.open.kind is not Kind.LEGACY and slot.open.index != slot.open.ordinal:
+        if not slot.in_order:
             return True  # whether its number has to change shows at the end of the batch
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
         return ends or is_weak_id(slot.open.whole()) or slot.open.call_id in self._used_ids
@@ -389,25 +362,19 @@ class ChatStream:
         if not state.slots and not turn.rounds and not turn.closing:
             state.concluded = True
             return self._finished(index, state, {})
-        batch = tuple(self._settled(slot)[0] for slot in state.slots)
+        batch = tuple(slot.settled(self._now)[0] for slot in state.slots)
         conclusion = conclude(
             batch, cut=state.cut, closing=turn.closing, denied=turn.denied, stop_after=self._bounds.stop_after
         )
         if conclusion.end in (End.PASS, End.SPLIT):
             open_slots = [s for s in state.slots if s.known is None and s.judged and not s.judged.held]
             if open_slots:
-                return [step for slot in open_slots for step in self._look_up(index, slot)]
+                return [step for slot in open_slots for step in slot.look_up(index)]
         state.concluded = True
         known = frozenset(s.open.call_id for s in state.slots if s.known)
-        held_for = tuple(self._settled(slot)[1] for slot in state.slots)
+        held_for = tuple(slot.settled(self._now)[1] for slot in state.slots)
         finish = state.finish.choice.get("finish_reason") if state.finish else None
         return [Ended(index, conclusion, batch, state.assembler.message, known, held_for, finish)]
-
-    def _settled(self, slot: Slot) -> tuple[Judged, float]:
-        assert slot.judged is not None
-        entry = jsontext.render_text(slot.open.entry())
-        freed = slot.freed if slot.freed is not None else self._now
-        return replace(slot.judged, call=slot.open.whole(), raw=entry), max(0.0, freed - slot.since)
 
     def _cut_short(self) -> list[Step]:
         """The stream ended: choices without a finish reason were cut off."""
@@ -464,29 +431,16 @@ class ChatStream:
 
     def _finished(self, index: int, state: ChoiceState, changes: dict[Path, bytes | None]) -> list[Step]:
         state.done = True
-        steps: list[Step] = []
-        if state.finish is not None:
-            steps += self._send(index, state, state.finish, more=changes)
+        steps = self._send(index, state, state.finish, more=changes) if state.finish is not None else []
         return [*steps, *state.after, *self._release_tail()]
 
     def _apart(self, event: Event) -> list[Step]:
         """An event that belongs to no choice: it passes, but not before the end of a turn that came before it."""
-        if any(s.finished and not s.done for s in self._choices.values()):
-            self._tail.append(event)
-            return []
-        return self._pass_apart(event)
+        self._tail.append(event)
+        return self._release_tail()
 
     def _release_tail(self) -> list[Step]:
         if any(s.finished and not s.done for s in self._choices.values()):
             return []
-        tail, self._tail = self._tail, []
-        return [step for event in tail if isinstance(event, Event) for step in self._pass_apart(event)]
-
-    def _pass_apart(self, event: Event) -> list[Step]:
-        data = self._outgoing.apart(event)
-        return [Send(data)] if data else []
-
-
-def _without_end(held: HeldEvent) -> dict[Path, bytes | None]:
-    """The changes that take the end of a turn that goes on out of an event; what it used is added up elsewhere."""
-    return {("choices", held.at, "finish_reason"): b"null", ("usage",): None}
+        passing, self._tail = [self._outgoing.apart(event) for event in self._tail], []
+        return [Send(data) for data in passing if data]

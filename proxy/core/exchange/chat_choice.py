@@ -1,0 +1,162 @@
+"""One choice of a chat stream: its calls on their way to the client, and the events that wait for them.
+
+Values and what follows from them alone; `chat_stream.py` moves them on, `chat_events.py` writes them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.core.calls import Batch, Kind
+from proxy.core.exchange.judging import Conclusion, Judged
+from proxy.core.exchange.steps import LookUp, Step
+from proxy.core.jsontext import Path
+from proxy.core.policy.verdicts import Consult, Needs
+from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
+from proxy.core.protocol.sse import Event
+
+CALLS = ("tool_calls", "function_call")
+
+
+@dataclass(slots=True)
+class Slot:
+    """A call on its way. `closed`: no more of it is waited for. `whole`: it is sent in one piece, changed."""
+
+    open: OpenCall
+    since: float
+    closed: bool = False
+    asking: Generator[Consult, bool, Judged] | None = None
+    judged: Judged | None = None
+    looked_up: bool = False
+    known: bool | None = None
+    freed: float | None = None
+    out_index: int | None = None
+    given_id: str | None = None
+    dropped: bool = False
+    sent_whole: bool = False
+
+    @property
+    def whole(self) -> bool:
+        assert self.judged is not None
+        return self.judged.verdict.text is not None or self.given_id not in (None, self.open.call_id)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the upstream numbers it as a client expects."""
+        return self.open.kind is Kind.LEGACY or self.open.index == self.open.ordinal
+
+    def look_up(self, index: int) -> list[Step]:
+        """Ask, once, whether the ledger has its id."""
+        if self.looked_up:
+            return []
+        self.looked_up = True
+        return [LookUp((index, self.open.ordinal), self.open.call_id)]
+
+    def settled(self, now: float) -> tuple[Judged, float]:
+        """The decided call as it is now, and the seconds that it was held."""
+        assert self.judged is not None
+        freed = self.freed if self.freed is not None else now
+        raw = jsontext.render_text(self.open.entry())
+        return replace(self.judged, call=self.open.whole(), raw=raw), max(0.0, freed - self.since)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldEvent:
+    """An event of one choice (`at` is its place in the event's list) that has fragments of calls, or the finish.
+    `gone` are places in it that the client does not get, or has already."""
+
+    event: Event
+    value: dict[str, Any]
+    at: int
+    fragments: tuple[Fragment, ...]
+    gone: tuple[Path, ...] = ()
+
+    @property
+    def choice(self) -> dict[str, Any]:
+        choice: dict[str, Any] = self.value["choices"][self.at]
+        return choice
+
+    @property
+    def delta(self) -> dict[str, Any]:
+        delta = self.choice.get("delta")
+        return delta if isinstance(delta, dict) else {}
+
+    @property
+    def speech(self) -> tuple[Path, ...]:
+        """The places of what it says beside calls, the role too, as far as the client does not have that."""
+        places = (("choices", self.at, "delta", key) for key, value in self.delta.items() if value and key not in CALLS)
+        return tuple(place for place in places if place not in self.gone)
+
+    def spoken(self) -> tuple[HeldEvent, HeldEvent]:
+        """The event in two: what it says beside calls, and its calls."""
+        delta: Path = ("choices", self.at, "delta")
+        calls = tuple((*delta, key) for key in CALLS if key in self.delta)
+        once = self.speech + ((("usage",),) if "usage" in self.value else ())
+        return replace(self, fragments=(), gone=self.gone + calls), replace(self, gone=self.gone + once)
+
+
+@dataclass(slots=True)
+class ChoiceState:
+    """`parted`: a blank line is due before its first text. `renumber`: a call was changed or kept back in a batch whose
+    numbers were not in order. `closed_by_us`: its finish is our own word."""
+
+    assembler: Assembler = field(default_factory=Assembler)
+    slots: list[Slot] = field(default_factory=list)
+    queue: list[HeldEvent] = field(default_factory=list)
+    cursor: int = 0  # the next call to be judged
+    released: int = 0  # the next call to be let go
+    surfaced: int = 0
+    finish: HeldEvent | None = None
+    finished: bool = False
+    cut: bool = False
+    concluded: bool = False
+    done: bool = False
+    after: list[Step] = field(default_factory=list)
+    hidden: bool = False  # the turn goes on in another answer
+    parted: bool = False
+    renumber: bool = False
+    closed_by_us: bool = False
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(len(held.event.raw) for held in self.queue) + self.assembler.size
+
+    def is_ready(self, slot: Slot, needs: Callable[[str], Needs]) -> bool:
+        """Whether all is there that the decision of a call needs."""
+        over = self.finished or slot.closed
+        if not over and not (slot.open.name and slot.open.pieces):
+            return False  # the name may not be whole yet
+        match needs(slot.open.name):
+            case Needs.NAME:
+                return True
+            case Needs.ARGUMENTS:
+                slot.closed = over
+                return over
+            case Needs.BATCH:
+                return self.finished
+
+    def batch(self, at: int) -> Batch | None:
+        """What call `at` may know of its batch; nothing before that is whole."""
+        names = tuple(slot.open.name for slot in self.slots)
+        return Batch(len(names), at, names) if self.finished else None
+
+    def close_earlier(self, fragments: Sequence[Fragment]) -> None:
+        """A call is over when another one goes on and its own arguments are whole."""
+        going = {f.ordinal for f in fragments}
+        for slot in self.slots[self.cursor : max(going)]:
+            if not slot.closed and slot.open.ordinal not in going:
+                slot.closed = slot.open.reads_as_complete()
+
+    def number(self, conclusion: Conclusion, ids: Sequence[str | None]) -> None:
+        """Give the calls of stage 0 that are not let go yet their numbers and ids; the others are dropped."""
+        for slot, stage, given in zip(self.slots, conclusion.stages, ids, strict=True):
+            if stage != 0:
+                slot.dropped = True
+            elif slot.out_index is None:
+                slot.out_index, slot.given_id = self.surfaced, given
+                self.surfaced += 1
+        if not all(slot.in_order for slot in self.slots):
+            self.renumber = any(slot.dropped or slot.whole for slot in self.slots)

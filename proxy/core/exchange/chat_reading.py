@@ -1,0 +1,85 @@
+"""Reading an event of a chat stream: what it says, whether a call is in it, and what cannot be read in one way.
+
+An event that is no JSON passes as it came, unless a call could be in it: then the answer is broken off. A call is
+only where the wire puts one, in a choice's delta; where else it stands, nothing of it passes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.core.jsontext import Path
+from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
+from proxy.core.protocol.sse import Event
+from proxy.errors import UpstreamError
+
+_NAMES = (b'"tool_calls"', b'"function_call"')
+
+
+def read_event(data: bytes) -> dict[str, Any] | None:
+    """An event's data as an object; None where it is none. Raises UpstreamError where it could hide a call."""
+    try:
+        value = jsontext.parse(data)
+    except ValueError:
+        value = _read_odd(data)
+    return value if isinstance(value, dict) else None
+
+
+def _read_odd(data: bytes) -> Any:
+    try:
+        value = read_odd(data)
+    except UnreadableError as error:
+        raise _unreadable() from error
+    if value is None and any(name in data for name in _NAMES):
+        raise _unreadable()
+    return value
+
+
+def _unreadable() -> UpstreamError:
+    return UpstreamError("An event of the stream is no plain JSON and could hold a tool call.", kind="protocol")
+
+
+def choices_of(value: dict[str, Any]) -> list[dict[str, Any]]:
+    return [choice for choice in value["choices"] if isinstance(choice, dict)]
+
+
+def delta_of(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice's delta; empty where it has none. Raises UpstreamError for calls that are no list."""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return {}
+    if delta.get("tool_calls") and not isinstance(delta["tool_calls"], list):
+        raise UpstreamError("The tool calls of an event are no list.", kind="protocol")
+    return delta
+
+
+def has_call(choice: dict[str, Any]) -> bool:
+    """Whether a call is in a choice, or in a message that it repeats whole."""
+    delta = delta_of(choice)
+    return bool(delta.get("tool_calls") or delta.get("function_call")) or has_message(choice)
+
+
+def has_message(choice: dict[str, Any]) -> bool:
+    """Whether a choice has a whole message with calls, as some servers add to the last event of a stream."""
+    return holds_call(choice.get("message"))
+
+
+def without_calls(event: Event, value: dict[str, Any]) -> bytes:
+    """An event that is passed on for what it says beside choices, less choices that have a call."""
+    if event.data is None or not holds_call(value.get("choices")):
+        return event.raw
+    return event.with_data(jsontext.edit(event.data, {("choices",): b"[]"}))
+
+
+def apart(event: Event) -> list[Event]:
+    """An event for several choices as one event for each; what it used stays with the first."""
+    assert event.data is not None
+    found: list[Event] = []
+    for number, raw in enumerate(jsontext.elements(event.data, ("choices",))):
+        changes: dict[Path, bytes | None] = {("choices",): jsontext.array([raw])}
+        if number:
+            changes["usage",] = None
+        data = jsontext.edit(event.data, changes)
+        found.append(Event(event.with_data(data), data))
+    return found
