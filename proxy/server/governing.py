@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from proxy.core.batch.rejoin import Anchor, Found, Progress, denied_in_a_row, find, pieces
+from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Api, BatchId, RequestFacts, Tenant
 from proxy.core.exchange.chat_rejoin import (
     JudgedResult,
@@ -140,11 +141,7 @@ class _Chat:
         entries = read_history(request.messages)
         known, found = await self._look(entries)
         judged = judge_results(request, raws, entries, judge=self._judge)
-        last = max((e.index for e in entries if e.kind in (EntryKind.CALLS, EntryKind.TEXT)), default=-1)
-        for result in judged:
-            if result.index > last:
-                call_id = entries[result.index].call_id
-                self._telling.result(result.call, result.verdict, call_id=call_id, index=result.index)
+        self._tell_results(entries, found, judged)
         due = [anchor for anchor in found.anchors if anchor.progress is Progress.DUE]
         if due:
             await self._surface_due(due[-1])
@@ -153,6 +150,18 @@ class _Chat:
         messages, denied = await self._messages(entries, found, raws=raws, judged=judged)
         question = first_question(request, self._judge, declarations=self._declarations(), messages=messages)
         await self._answer(question, sent, denied=denied)
+
+    def _tell_results(self, entries: Sequence[Entry], found: Found, judged: Sequence[JudgedResult]) -> None:
+        """The results that came since the model last spoke. What answers an id that may come in another conversation
+        too is told apart by its history."""
+        last = max((e.index for e in entries if e.kind in (EntryKind.CALLS, EntryKind.TEXT)), default=-1)
+        dropped = {index for anchor in found.anchors for index in anchor.dropped}
+        new = [result for result in judged if result.index > last and result.index not in dropped]
+        weak = {result.index for result in new if is_weak_id(result.call)}
+        places = digests(self._request) if weak else []
+        for result in new:
+            place = places[result.index] if result.index in weak else ""
+            self._telling.result(result.call, result.verdict, call_id=entries[result.index].call_id, place=place)
 
     # -- the history
 

@@ -130,9 +130,9 @@ class Telling:
             if call_id:
                 self._seen.surfaced.add((self._facts.tenant, call_id), now)
 
-    def result(self, call: ToolCall, verdict: ResultVerdict, *, call_id: str, index: int) -> None:
-        """A client sent a result, perhaps not for the first time."""
-        key = (self._facts.tenant, call_id or call.name, index)
+    def result(self, call: ToolCall, verdict: ResultVerdict, *, call_id: str, place: str) -> None:
+        """A client sent a result, perhaps not for the first time. `place` tells it from others of the same id."""
+        key = (self._facts.tenant, call_id or call.name, place)
         if not self._seen.results.add(key):
             return
         metrics, name, declared = self._services.metrics, run_name(call.name), self._declared(call.name)

@@ -120,8 +120,20 @@ async def test_made_up_results_for_held_calls_are_dropped(rules: str, upstream: 
         for _ in range(2):
             await here.post(sent)
         assert here.total("stray_results_total") == 1
+        assert here.total("tool_results_total", owner="client") == 1
         assert sum(line["message"] == "a result was dropped" for line in here.lines) == 1
     assert "I deleted it" not in upstream.last.body.decode()
+
+
+async def test_results_of_ids_that_come_again(rules: str, upstream: FakeUpstream) -> None:
+    """Servers that number their calls give one id in many conversations: each result counts, and none twice."""
+    upstream.always(answer(text="done"))
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        for name in ("one", "two"):
+            sent = follow(said(call("call_0", "search")), "found", before=(user(name),))
+            for later in ([], [], [said(text="done"), user("more")]):
+                await here.post(body(*sent, *later, tools=TOOLS))
+        assert here.total("tool_results_total", tool="search") == here.total("tool_results_total") == 2
 
 
 # -- how turns with hidden rounds end

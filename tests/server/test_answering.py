@@ -165,14 +165,8 @@ async def test_a_continuation_that_is_no_completion(odd: Whole, here: Sidecall, 
 
 async def test_a_choice_without_a_message_passes(here: Sidecall, upstream: FakeUpstream) -> None:
     """What holds no call is none of our business, whatever its form."""
-    for choices in (
-        [],
-        [{}],
-        ["odd"],
-        [{"index": 0, "text": "x"}],
-        [{"message": None}],
-        [{"message": {"tool_calls": []}}],
-    ):
+    odd: list[list[Any]] = [[], [{}], ["odd"], [{"index": 0, "text": "x"}], [{"message": None}]]
+    for choices in (*odd, [{"message": {"tool_calls": []}}]):
         made: Any = {"choices": choices}
         upstream.script(Whole(made))
         got = await here.post(body(tools=TOOLS))

@@ -81,14 +81,16 @@ def test_a_result_counts_when_it_first_comes_back() -> None:
     telling(parts, seen).surfaced(["call_1", None, ""])
     parts.clock.now += 2
     for _ in range(3):
-        telling(parts, seen).result(CALL, OK, call_id="call_1", index=2)
-    assert parts.total("tool_results_total", tool="search", outcome="ok") == parts.total("tool_results_total") == 1
+        telling(parts, seen).result(CALL, OK, call_id="call_1", place="")
+    telling(parts, seen).surfaced(["call_1"])
+    telling(parts, seen).result(CALL, OK, call_id="call_1", place="another conversation")
+    assert parts.total("tool_results_total", tool="search", outcome="ok") == parts.total("tool_results_total") == 2
     labels = {"tool": "search", "owner": "client", "outcome": "ok"}
     assert parts.value("tool_call_duration_seconds_sum", **labels) == 2
     blocked = ResultVerdict("x", ResultOutcome.BLOCKED, errors=(RuleName("p", "bad"),))
-    telling(parts, seen).result(CALL, blocked, call_id="call_2", index=2)
+    telling(parts, seen).result(CALL, blocked, call_id="call_2", place="")
     assert parts.total("tool_results_total", outcome="blocked") == 1
-    assert parts.value("tool_call_duration_seconds_count", **labels) == 1
+    assert parts.value("tool_call_duration_seconds_count", **labels) == 2
     assert parts.value("policy_errors_total", policy="p", rule="bad") == 1
 
 
