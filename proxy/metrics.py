@@ -92,6 +92,14 @@ class HeldCalls:
         self._forget()
         self._batches[batch] = (count, since)
 
+    def answer(self, batch: Hashable) -> None:
+        """One call of a batch has its result, before the batch comes back."""
+        count, since = self._batches.get(batch, (0, 0.0))
+        if count > 1:
+            self._batches[batch] = (count - 1, since)
+        else:
+            self.release(batch)
+
     def release(self, batch: Hashable) -> None:
         self._batches.pop(batch, None)
 
@@ -181,6 +189,9 @@ class Metrics:
     def held(self, batch: Hashable, *, count: int, since: float) -> None:
         """A batch holds so many calls without a result."""
         self._held.hold(batch, count=count, since=since)
+
+    def held_call_ran(self, batch: Hashable) -> None:
+        self._held.answer(batch)
 
     def unheld(self, batch: Hashable) -> None:
         self._held.release(batch)

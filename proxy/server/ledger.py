@@ -128,9 +128,9 @@ class Ledger:
         key = await self._key("resume", digest)
         return await self._store.save([Write(key, render_record(record), self._ttl, version=version)])
 
-    async def drop_resume(self, digest: str) -> None:
-        """The client has seen the end of the answer. Raises StoreError."""
-        await self._store.save([Write(await self._key("resume", digest), None, 0.0)])
+    async def drop_resume(self, digest: str, version: int) -> None:
+        """The client has seen the end of the answer. What another try has come to since stays. Raises StoreError."""
+        await self._store.save([Write(await self._key("resume", digest), None, 0.0, version=version)])
 
     # -- runs
 

@@ -111,7 +111,9 @@ class Runs:
                     continue
                 mine = claimed(run, secrets.token_hex(8), now)
                 if await caller.ledger.save_run(batch, ordinal, mine, version=version):
-                    return await _Claim(self, caller, batch, ordinal, call, mine, version + 1).work(recheck=recheck)
+                    done = await _Claim(self, caller, batch, ordinal, call, mine, version + 1).work(recheck=recheck)
+                    self.services.metrics.held_call_ran(batch)
+                    return done
 
     def observe(self, tool: str, outcome: str, seconds: float) -> None:
         metrics: Metrics = self.services.metrics

@@ -217,7 +217,7 @@ class Settling:
         """The client has the whole answer: nothing of it has to be taken up again."""
         if self.resume.version:
             try:
-                await self.ledger.drop_resume(self.resume.digest)
+                await self.ledger.drop_resume(self.resume.digest, self.resume.version)
             except StoreError:
                 return  # it expires by itself
 

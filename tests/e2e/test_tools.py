@@ -68,7 +68,9 @@ async def test_an_eager_tool_runs_while_the_client_works(upstream: FakeUpstream)
         message = (await here.post(body(tools=("search",)))).message
         await upstream.until(lambda: len(upstream.runs["count"]) == 1)
         assert not upstream.runs["later"]
+        assert here.value("deferred_calls") == 2
         gate.open.set()
+        await eventually(lambda: here.value("deferred_calls") == 1)
         await here.post(body(*follow(message, "found"), tools=("search",)))
     assert history(upstream.last)[2:] == [result(A, "found"), result(B, "run 1"), result(C, "ran")]
     assert {name: len(runs) for name, runs in upstream.runs.items()} == {"count": 1, "later": 1}

@@ -128,7 +128,9 @@ async def test_of_two_tries_one_is_faster() -> None:
     assert await ledger.save_resume("d", record, 0)
     assert not await ledger.save_resume("d", record, 0)
     assert await ledger.save_resume("d", record, 1)
-    await ledger.drop_resume("d")
+    await ledger.drop_resume("d", 1)
+    assert await ledger.resume("d") == (record, 2)
+    await ledger.drop_resume("d", 2)
     assert await ledger.resume("d") is None
 
 
