@@ -69,7 +69,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.judging",
     "proxy.core.exchange.steps",
     "proxy.core.exchange.turns",
-    "proxy.core.protocol.assembly",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from proxy.core.calls import CallId, Kind, ToolCall
-from proxy.core.jsontext import join_surrogates, parse, render_text
+from proxy.core.jsontext import join_surrogates, parse, render, render_text
 
 Raw = Callable[[tuple[str | int, ...]], str]
 """Gives the JSON text of a value of the delta, by path: for arguments that came as an object."""
@@ -37,7 +37,7 @@ class OpenCall:
     index: Any = None
     doubtful: bool = False
     sealed: bool = False
-    typed: bool = False
+    type: str = ""
     call_id: str = ""
     name: str = ""
     pieces: list[str] = field(default_factory=list)
@@ -52,7 +52,8 @@ class OpenCall:
         return join_surrogates(self.pieces[0]) if self.pieces else ""
 
     def whole(self) -> ToolCall:
-        return ToolCall(CallId(self.call_id), join_surrogates(self.name), self.text, self.kind, self.unwrapped)
+        unwrapped = self.unwrapped and self.kind is not Kind.CUSTOM
+        return ToolCall(CallId(self.call_id), join_surrogates(self.name), self.text, self.kind, unwrapped)
 
     def reads_as_complete(self) -> bool:
         """Whether its arguments are a whole JSON text by now, to which nothing can be added. Free text never is."""
@@ -77,7 +78,7 @@ class OpenCall:
                 "custom": {"name": self.name, "input": self.text},
             } | self.extra
         function = {"name": self.name, "arguments": arguments, **self.inner}
-        return {"id": self.call_id, "type": "function", "function": function, **self.extra}
+        return {"id": self.call_id, "type": self.type or "function", "function": function, **self.extra}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,12 @@ class Assembler:
         for key, value in delta.items():
             if key in ("tool_calls", "function_call"):
                 continue
-            self.size += len(value) if isinstance(value, str) else 16
-            _merge_key(self.message, key, value)
+            self._add(self.message, key, value)
+
+    def _add(self, into: dict[str, Any], key: str, value: Any) -> None:
+        self.size += len(value) if isinstance(value, str) else len(render(value))
+        if value or key != "role":
+            into[key] = _merged(into.get(key), value, key)
 
     def _open(self, kind: Kind) -> OpenCall:
         call = OpenCall(len(self.calls), kind)
@@ -138,12 +143,21 @@ class Assembler:
         index, call_id, name = entry.get("index"), entry_id(entry), entry_name(entry)
         known = self._known(index, call_id, name)
         if known is None or _is_another(known, call_id, name):
-            doubtful = known is not None and not call_id
-            known = self._open(Kind.CUSTOM if isinstance(entry.get("custom"), dict) else Kind.FUNCTION)
-            known.index, known.doubtful = index, doubtful
+            by_name_only = known is not None and call_id in ("", known.call_id)
+            known = self._returned_to(call_id, name)
+            if known is None:
+                known = self._open(Kind.CUSTOM if isinstance(entry.get("custom"), dict) else Kind.FUNCTION)
+                known.index, known.doubtful = index, by_name_only
         if isinstance(index, int):
             self._by_index[index] = known
         return known
+
+    def _returned_to(self, call_id: str, name: str) -> OpenCall | None:
+        """The call of that id that a fragment goes on with, though another stood at its index since."""
+        call = next((c for c in reversed(self.calls) if call_id and c.call_id == call_id), None)
+        if call is None or not name:
+            return call
+        return call if name == call.name and not call.reads_as_complete() else None
 
     def _known(self, index: Any, call_id: str, name: str) -> OpenCall | None:
         if isinstance(index, int) and index in self._by_index:
@@ -158,12 +172,15 @@ class Assembler:
 
     def _take(self, call: OpenCall, entry: dict[str, Any], raw: Callable[..., str]) -> list[Place]:
         """Add an entry to its call; the places of it that are not taken."""
-        call.call_id = call.call_id or entry_id(entry)
-        call.typed = call.typed or bool(entry.get("type"))
+        if not call.call_id:
+            call.call_id = entry_id(entry)
+            self.size += len(call.call_id)
+        if not call.type and isinstance(entry.get("type"), str):
+            call.type = entry["type"]
         stray: list[Place] = []
         for key, value in entry.items():
             if key not in ("index", "id", "type", "function", "custom"):
-                _merge_key(call.extra, key, value)
+                self._add(call.extra, key, value)
         custom, function = entry.get("custom"), entry.get("function")
         if isinstance(custom, dict):
             call.kind = Kind.CUSTOM
@@ -184,7 +201,7 @@ class Assembler:
             stray.append(("arguments",))
         for key, value in function.items():
             if key not in ("id", "name", "arguments"):
-                _merge_key(call.inner, key, value)
+                self._add(call.inner, key, value)
         return stray
 
     def _name(self, call: OpenCall, name: Any) -> bool:
@@ -203,10 +220,8 @@ class Assembler:
             return True
         if call.sealed:
             return False
-        if isinstance(value, str):
-            text = value
-        else:
-            text, call.unwrapped = raw(*path), True
+        text = value if isinstance(value, str) else raw(*path)
+        call.unwrapped = not isinstance(value, str) and not call.pieces  # a value in pieces is text
         call.pieces.append(text)
         self.size += len(text)
         return True
@@ -238,7 +253,7 @@ def _said_again(call: OpenCall, entry: dict[str, Any]) -> Iterator[Place]:
     """The places of a later entry that say who the call is, though that is known, or that say it with nothing."""
     if "id" in entry and (call.call_id or not entry["id"]):
         yield ("id",)
-    if "type" in entry and (call.typed or not entry["type"]):
+    if "type" in entry and (call.type or not entry["type"]):
         yield ("type",)
     for key in ("function", "custom"):
         part = entry.get(key)
@@ -248,36 +263,44 @@ def _said_again(call: OpenCall, entry: dict[str, Any]) -> Iterator[Place]:
 
 def _is_another(call: OpenCall, call_id: str, name: str) -> bool:
     """Whether a fragment that stands where `call` stands begins another call."""
-    if call_id and call.call_id:
-        return call_id != call.call_id
+    if call_id and call.call_id and call_id != call.call_id:
+        return True
     return bool(name and call.name and name != call.name and call.pieces)  # another name behind arguments
 
 
-def _merge_key(into: dict[str, Any], key: str, value: Any) -> None:
-    """Add a delta's value to what came before: text grows, lists grow by index, objects merge, the rest replaces."""
-    old = into.get(key)
+_SAID_WHOLE = frozenset({"role", "type", "id", "format", "name"})
+
+
+def _merged(old: Any, value: Any, key: str) -> Any:
+    """A delta's value behind what came before: text grows, lists grow by index, objects merge, the rest replaces.
+    Neither is changed, since events are kept that hold them."""
     if value is None:
-        into.setdefault(key, None)
-    elif isinstance(value, str) and isinstance(old, str) and key not in ("role", "type", "id", "format", "name"):
-        into[key] = old + value
-    elif isinstance(value, dict) and isinstance(old, dict):
+        return old
+    if isinstance(value, str) and isinstance(old, str) and key not in _SAID_WHOLE:
+        return old + value
+    if isinstance(value, dict) and isinstance(old, dict):
+        found = dict(old)
         for inner, part in value.items():
-            _merge_key(old, inner, part)
-    elif isinstance(value, list) and isinstance(old, list):
-        _merge_list(old, value)
-    elif key == "role" and not value:
-        return
-    else:
-        into[key] = dict(value) if isinstance(value, dict) else list(value) if isinstance(value, list) else value
+            found[inner] = _merged(old.get(inner), part, inner)
+        return found
+    if isinstance(value, list):
+        return _merged_list(old if isinstance(old, list) else [], value)
+    return value
 
 
-def _merge_list(old: list[Any], new: list[Any]) -> None:
+def _merged_list(old: list[Any], new: list[Any]) -> list[Any]:
+    found = list(old)
     for item in new:
-        index = item.get("index") if isinstance(item, dict) else None
-        same = next((o for o in old if isinstance(o, dict) and index is not None and o.get("index") == index), None)
-        if same is None:
-            old.append(dict(item) if isinstance(item, dict) else item)
-            continue
-        for key, part in item.items():
-            if key != "index":
-                _merge_key(same, key, part)
+        at = _place_of(item, found)
+        if at is None:
+            found.append(item)
+        else:
+            found[at] = {**_merged(found[at], item, ""), "index": item["index"]}
+    return found
+
+
+def _place_of(item: Any, items: list[Any]) -> int | None:
+    index = item.get("index") if isinstance(item, dict) else None
+    if index is None:
+        return None
+    return next((at for at, known in enumerate(items) if isinstance(known, dict) and known.get("index") == index), None)
