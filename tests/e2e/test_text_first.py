@@ -13,7 +13,7 @@ import pytest
 from proxy.server.services import Services
 from proxy.stores.base import Stored
 from proxy.stores.memory import MemoryStore
-from tests.e2e.chat import A, PATH, body, call, chunk, events
+from tests.e2e.chat import PATH, A, body, call, chunk, events
 from tests.e2e.sidecall import policy, rule, sidecall
 from tests.fake_upstream import Events, FakeUpstream
 
