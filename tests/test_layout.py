@@ -16,7 +16,10 @@ import pytest
 ROOT = Path(__file__).parent.parent
 MODULE_LINES, FUNCTION_LINES, POSITIONAL = 450, 60, 3
 
-FLOOR = ("proxy.errors", "proxy.core.calls", "proxy.core.jsontext", "proxy.core.arguments", "proxy.core.history")
+FLOOR = (
+    "proxy.errors",
+    *(f"proxy.core.{name}" for name in ("arguments", "calls", "history", "jsontext", "jsonvalues")),
+)
 CONFIGURATION = tuple(
     f"proxy.{name}"
     for name in ("checking", "config", "configfile", "policyfiles", "reachability", "settings", "toolconfig")
@@ -65,7 +68,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.chat_events",
     "proxy.core.exchange.chat_rejoin",
     "proxy.core.exchange.chat_rounds",
-    "proxy.core.exchange.chat_stream",
     "proxy.core.exchange.judging",
     "proxy.core.exchange.steps",
     "proxy.core.exchange.turns",

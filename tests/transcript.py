@@ -7,6 +7,7 @@ where two streams part.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -71,12 +72,16 @@ def lines(data: bytes) -> str:
     return data.decode("utf-8", "backslashreplace").replace("\r", "\\r").replace("\n", "\\n\n")
 
 
+_APART = 64
+
+
 def ways_to_cut(data: bytes) -> Iterator[list[bytes]]:
-    """Whole, byte by byte, and cut at each point."""
+    """Whole, byte by byte, and cut at each point: many cuts at a time, each with some bytes to either side."""
     yield [data]
     yield single_bytes(data)
-    for at in range(1, len(data)):
-        yield [data[:at], data[at:]]
+    for first in range(1, _APART + 1):
+        at = [0, *range(first, len(data), _APART), len(data)]
+        yield [data[start:end] for start, end in itertools.pairwise(at)]
 
 
 def single_bytes(data: bytes) -> list[bytes]:

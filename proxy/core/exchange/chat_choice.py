@@ -27,6 +27,7 @@ class Slot:
 
     open: OpenCall
     since: float
+    fragments: int = 0
     closed: bool = False
     asking: Generator[Consult, bool, Judged] | None = None
     judged: Judged | None = None

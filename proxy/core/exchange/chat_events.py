@@ -131,7 +131,7 @@ class Outgoing:
         assert slot.judged is not None
         if slot.whole:
             slot.sent_whole = True
-            entry = jsontext.render(slot.open.entry())
+            entry = raw if slot.fragments == 1 and _says_all(raw) else jsontext.render(slot.open.entry())
             text = slot.judged.verdict.text
             entry = edited_call(entry, slot.open.whole(), call_id=slot.given_id, text=text)
             if fragment.position is None:
@@ -187,3 +187,8 @@ _SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
 def without_end(held: HeldEvent) -> dict[Path, bytes | None]:
     """The changes that take the end of a turn that goes on out of an event; what it used is added up elsewhere."""
     return {("choices", held.at, "finish_reason"): b"null", ("usage",): None}
+
+
+def _says_all(raw: bytes) -> bool:
+    """Whether an entry has, in their places, what readers of a call need first."""
+    return all(jsontext.raw(raw, (key,)) not in (None, b"null") for key in ("id", "type"))

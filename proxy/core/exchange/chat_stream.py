@@ -259,6 +259,8 @@ class ChatStream:
         fragments = tuple(state.assembler.add(delta, raw_of))
         for call in state.assembler.calls[len(state.slots) :]:
             state.slots.append(Slot(call, self._now))
+        for fragment in fragments:
+            state.slots[fragment.ordinal].fragments += 1
         if len(state.slots) > self._limits.batch_calls:
             raise too_long("A batch of calls", self._limits.batch_calls)
         return index, fragments
