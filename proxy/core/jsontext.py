@@ -1,243 +1,70 @@
 """The one door to JSON: reading, writing, and changing a value inside a text whose other bytes stay.
 
-Three ways to read, by how much is believed of the text: `parse` takes strict JSON and is fast; `parse_exact`
-keeps the spelling of numbers and says whether the text can be read in only one way; `parse_lenient` also
-takes what some servers send (a byte-order mark, NaN, lone surrogates, trailing text) and is for looking only.
-
-To change something, find its bytes and replace those: `edit`. Order of keys, spelling of numbers and unknown
-fields all stay, since they are never rendered again.
+Reading and writing are in `jsonvalues`; here are the places of values in a text. To change something, find its
+bytes and replace those: `edit`. Order of keys, spelling of numbers and unknown fields all stay, since they are
+never rendered again.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import orjson
 
-Json = Union[None, bool, int, float, str, list["Json"], dict[str, "Json"]]
-Object = dict[str, Json]
+from proxy.core.jsonvalues import (
+    BRACKET_OR_STRING,
+    Json,
+    NestingError,
+    Object,
+    Reading,
+    SpelledFloat,
+    SpelledInt,
+    encoding,
+    is_deeper,
+    join_surrogates,
+    nests_deeper,
+    parse,
+    parse_exact,
+    parse_lenient,
+    parse_own,
+    render,
+    render_text,
+)
+
+__all__ = [
+    "Changes",
+    "Json",
+    "Member",
+    "NestingError",
+    "Object",
+    "Path",
+    "Reading",
+    "SpelledFloat",
+    "SpelledInt",
+    "array",
+    "edit",
+    "element_spans",
+    "elements",
+    "encoding",
+    "has_key_twice",
+    "is_deeper",
+    "join_surrogates",
+    "members",
+    "nests_deeper",
+    "parse",
+    "parse_exact",
+    "parse_lenient",
+    "parse_own",
+    "raw",
+    "render",
+    "render_text",
+    "span",
+]
+
 Path = tuple[str | int, ...]
-
-
-class SpelledFloat(float):
-    """A float that remembers how it was written."""
-
-    text: str
-
-    def __new__(cls, text: str) -> SpelledFloat:
-        number = super().__new__(cls, text)
-        if number in (float("inf"), float("-inf")):
-            raise ValueError(f"{text[:40]} is no number that every reader can hold")
-        number.text = text
-        return number
-
-
-class SpelledInt(int):
-    """An integer that remembers how it was written: one beyond 64 bits, or `-0`."""
-
-    text: str
-
-    def __new__(cls, text: str) -> SpelledInt:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-
-def _spelled(value: object) -> orjson.Fragment:
-    if isinstance(value, SpelledFloat | SpelledInt):
-        return orjson.Fragment(value.text)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
-
-
-def _read_int(text: str) -> int:
-    if len(text) > 18 or text == "-0":
-        return SpelledInt(text)
-    return int(text)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
-
-
-def parse(data: bytes | str) -> Any:
-    """Strict JSON to a value. Raises ValueError. Numbers beyond a double or 64 bits lose digits."""
-    return orjson.loads(data)
-
-
-def parse_own(data: bytes) -> Any:
-    """A text that `render` wrote, back to a value. Raises ValueError."""
-    try:
-        return orjson.loads(data)
-    except ValueError:
-        return json.loads(data)
-
-
-def render(value: Any) -> bytes:
-    """A value to compact UTF-8 JSON. Spelled numbers are written as they came, half surrogate pairs as escapes.
-    Raises TypeError for what is no JSON value."""
-    try:
-        return orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
-    except TypeError:  # what orjson cannot write: wide integers, half pairs, deep nesting; or what nobody can
-        out: list[str] = []
-        _write(value, out)
-        return "".join(out).encode()
-
-
-def _write(value: Any, out: list[str]) -> None:
-    """As orjson writes, without its limits; one frame a level, so that no value that was read is too deep."""
-    if isinstance(value, dict):
-        mark = "{"
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError("the key of an object has to be a string")
-            out += [mark, _quoted(key), ":"]
-            _write(item, out)
-            mark = ","
-        out.append("}" if value else "{}")
-    elif isinstance(value, list | tuple):
-        mark = "["
-        for item in value:
-            out.append(mark)
-            _write(item, out)
-            mark = ","
-        out.append("]" if value else "[]")
-    else:
-        out.append(_scalar(value))
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, SpelledFloat | SpelledInt):
-        return value.text
-    if isinstance(value, str):
-        return _quoted(value)
-    return str(value) if type(value) is int else orjson.dumps(value).decode()
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=_has_half(text))
-
-
-def _has_half(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def render_text(value: Any) -> str:
-    """As `render`, as a string."""
-    return render(value).decode()
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one reading of a text gave. `unambiguous`: no other reader of JSON would see something else."""
-
-    value: Json
-    unambiguous: bool
-
-
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
-
-
-def parse_exact(text: str) -> Reading:
-    """Strict JSON with its numbers as spelled.
-
-    A key that comes twice (the last one counts) and text behind the value leave a reading, but not an
-    unambiguous one. Raises ValueError for what is not JSON, for numbers that no reader can hold, for lone
-    surrogates, and for nesting that Python cannot read.
-    """
-    twice = False
-
-    def pairs(members: list[tuple[str, Json]]) -> Object:
-        nonlocal twice
-        found = dict(members)
-        twice = twice or len(found) != len(members)
-        return found
-
-    decoder = json.JSONDecoder(
-        object_pairs_hook=pairs, parse_float=SpelledFloat, parse_int=_read_int, parse_constant=_refuse_constant
-    )
-    start = len(text) - len(text.lstrip(" \t\n\r"))
-    try:
-        value, end = decoder.raw_decode(text, start)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    escaped = _SURROGATE_ESCAPE.search(text) is not None
-    if _has_half(text) or (escaped and _has_half(json.dumps(value, ensure_ascii=False))):
-        raise ValueError("it has half a surrogate pair")
-    return Reading(value, not twice and not text[end:].strip(" \t\n\r"))
-
-
-def encoding(data: bytes) -> str:
-    """How a JSON text is encoded, by its first bytes: some readers take UTF-16 and UTF-32 too."""
-    return json.detect_encoding(data)
-
-
-class NestingError(ValueError):
-    """A text nests deeper than can be read here; another reader may be able to."""
-
-
-def parse_lenient(data: bytes) -> Any:
-    """The first JSON value in a text, by a reader that forgives; for looking only. Raises ValueError."""
-    text = data.decode(encoding(data), "replace").lstrip("\ufeff \t\n\r")
-    try:
-        value, _ = json.JSONDecoder(strict=False, parse_int=_read_any_int).raw_decode(text)
-    except RecursionError:
-        raise NestingError("nested too deep") from None
-    return value
-
-
-def _read_any_int(text: str) -> int | float:
-    try:
-        return int(text)
-    except ValueError:  # more digits than Python turns into an integer
-        return float(text)
-
-
-def join_surrogates(text: str) -> str:
-    """Halves of a pair that came in two fragments, joined; a half on its own stays."""
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-
-
-_BRACKET_OR_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[\[\]{}]', re.DOTALL)
-
-
-def nests_deeper(data: bytes, limit: int) -> bool:
-    """Whether brackets nest deeper than `limit`. Works on any bytes."""
-    if data.count(b"[") + data.count(b"{") <= limit:
-        return False
-    depth = 0
-    for found in _BRACKET_OR_STRING.finditer(data):
-        mark = found[0]
-        if mark in (b"{", b"["):
-            depth += 1
-            if depth > limit:
-                return True
-        elif mark in (b"}", b"]"):
-            depth = max(0, depth - 1)
-    return False
-
-
-def is_deeper(value: Any, limit: int) -> bool:
-    """As `nests_deeper`, of a text that has been read already: far cheaper."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(limit):
-        parts = (part for item in level for part in (item.values() if isinstance(item, dict) else item))
-        level = [part for part in parts if isinstance(part, dict | list)]
-        if not level:
-            return False
-    return bool(level)
-
-
-# ---------------------------------------------------------------- places in a text
 
 _SPACE = re.compile(rb"[ \t\n\r]*+")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
@@ -265,7 +92,7 @@ def _skip_value(data: bytes, at: int) -> int:
     first = data[at : at + 1]
     if first in (b"{", b"["):
         depth = 0
-        for found in _BRACKET_OR_STRING.finditer(data, at):
+        for found in BRACKET_OR_STRING.finditer(data, at):
             mark = found[0]
             if mark in (b"{", b"["):
                 depth += 1

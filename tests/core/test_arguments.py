@@ -9,14 +9,7 @@ from hypothesis import strategies as st
 from proxy.core.arguments import Arguments, Wrapping, read_arguments, render_arguments
 from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.jsontext import parse_exact, render_text
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
-)
-objects = st.dictionaries(texts, values, max_size=4)
+from tests.core.values import objects, texts
 
 
 def call(text: str, *, kind: Kind = Kind.FUNCTION, unwrapped: bool = False) -> ToolCall:
