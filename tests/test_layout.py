@@ -68,9 +68,6 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.core.exchange.chat_events",
     "proxy.core.exchange.chat_rejoin",
     "proxy.core.exchange.chat_rounds",
-    "proxy.core.exchange.judging",
-    "proxy.core.exchange.steps",
-    "proxy.core.exchange.turns",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()

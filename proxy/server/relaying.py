@@ -33,6 +33,7 @@ from proxy.server.settling import Settling
 from proxy.server.waiting import with_pings
 
 _TAIL_SECONDS = 1.0
+_AT_ONCE = 0.005
 
 
 class Relaying:
@@ -129,12 +130,22 @@ class Relaying:
             if piece is None:
                 return
             await self._perform(stream, stream.feed(piece, self._now()))
+            await self._catch_up(stream)
             now_held = stream.held_bytes
             if now_held > held:
                 share.take(now_held - held)
             else:
                 share.give(held - now_held)
             held = now_held
+
+    async def _catch_up(self, stream: ChatStream) -> None:
+        """Events that came with a question follow its answer where that comes at once; else they go on without it."""
+        while stream.waiting and self._questions:
+            done, _ = await asyncio.wait(self._questions, timeout=_AT_ONCE, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                await self._take_answers(stream)
+            else:
+                await self._perform(stream, stream.go_on(self._now()))
 
     async def _next(self, pieces: AsyncIterator[bytes], stream: ChatStream) -> bytes | None:
         """The next bytes. While a call waits for the answer to a question, text goes on; an upstream that leaves its
