@@ -46,7 +46,7 @@ async def test_text_passes_while_the_ledger_is_asked_for_a_call(
     made = [*events(call(A, "search", q="x"))][:-1]
     text, end = chunk({"content": "later"}), chunk({}, "tool_calls")
     framed = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in (*made, text)]
-    upstream.script(Events([b"".join(framed)] if together else [*made, store.asked, text, end]))
+    upstream.script(Events([b"".join(framed), store.open, end] if together else [*made, store.asked, text, end]))
     rules = policy(tmp_path, rule("no", "delete", block={"message": "no"}))
     async with sidecall(upstream.url, services=slow, policies=[rules]) as proxy:
         sent = json.dumps(body(tools=("search",), stream=True)).encode()
