@@ -72,8 +72,8 @@ def parse_own(data: bytes) -> Any:
 
 
 def render(value: Any) -> bytes:
-    """A value to compact UTF-8 JSON. Spelled numbers are written as they came, half surrogate pairs as escapes.
-    Raises TypeError for what is no JSON value."""
+    """A value to compact UTF-8 JSON. Spelled numbers are written as they came, half surrogate pairs as escapes, keys
+    that are numbers as text. Raises TypeError for what is no JSON value."""
     try:
         return orjson.dumps(value, default=_spelled, option=orjson.OPT_PASSTHROUGH_SUBCLASS)
     except TypeError:  # what orjson cannot write: wide integers, half pairs, deep nesting; or what nobody can
@@ -87,9 +87,7 @@ def _write(value: Any, out: list[str]) -> None:
     if isinstance(value, dict):
         mark = "{"
         for key, item in value.items():
-            if not isinstance(key, str):
-                raise TypeError("the key of an object has to be a string")
-            out += [mark, _quoted(key), ":"]
+            out += [mark, _quoted(key if isinstance(key, str) else _as_key(key)), ":"]
             _write(item, out)
             mark = ","
         out.append("}" if value else "{}")
@@ -104,12 +102,19 @@ def _write(value: Any, out: list[str]) -> None:
         out.append(_scalar(value))
 
 
+def _as_key(value: Any) -> str:
+    """A number, bool or None as a key, in the words of Python's own writer. Raises TypeError."""
+    return str(next(iter(json.loads(json.dumps({value: None})))))
+
+
 def _scalar(value: Any) -> str:
     if isinstance(value, SpelledFloat | SpelledInt):
         return value.text
     if isinstance(value, str):
         return _quoted(value)
-    return str(value) if type(value) is int else orjson.dumps(value).decode()
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int.__repr__(value)
+    return orjson.dumps(value).decode()
 
 
 def _quoted(text: str) -> str:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
+from enum import IntEnum
 from typing import Any
 
 import pytest
@@ -63,11 +65,29 @@ def test_deep_values_keep_the_spelling_of_numbers() -> None:
     assert render_text(parse_exact(text).value) == text
 
 
-@pytest.mark.parametrize("value", [{1, 2}, object(), b"x", [1, {"a": {3}}], {"é": 2**80, "x": b""}, {1: 2}])
+@pytest.mark.parametrize("value", [{1, 2}, object(), b"x", [1, {"a": {3}}], {"é": 2**80, "x": b""}, {(1, 2): 3}])
 def test_what_is_no_json_is_not_written(value: Any) -> None:
     """Only JSON values can be rendered."""
     with pytest.raises(TypeError):
         render(value)
+
+
+class Level(IntEnum):
+    LOW = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({1: "a", None: {True: 2**70}, 0.5: "é"}, '{"1":"a","null":{"true":1180591620717411303424},"0.5":"é"}'),
+        (OrderedDict(a=(1, [])), '{"a":[1,[]]}'),
+        ([Level.LOW, {"level": Level.LOW, 2: "b"}, {}], '[1,{"level":1,"2":"b"},{}]'),
+        ([float("nan"), {1: float("inf")}], '[null,{"1":null}]'),
+    ],
+)
+def test_what_a_tool_may_return_is_written(value: Any, text: str) -> None:
+    """Keys that are no strings and subclasses of Python's own types are written as Python's own writer does."""
+    assert render_text(value) == text
 
 
 def test_spelled_numbers_are_numbers() -> None:
