@@ -65,9 +65,6 @@ TASK_MAKERS = re.compile(r"\b(?!group\b)\w+(\(\))?\.(create_task|ensure_future)\
 # Modules whose lines have a test module of another name, or need none.
 WITHOUT_MIRROR: set[str] = {
     "proxy.__main__",
-    "proxy.core.exchange.chat_events",
-    "proxy.core.exchange.chat_rejoin",
-    "proxy.core.exchange.chat_rounds",
     "proxy.stores.base",
 }
 LATE_IMPORTS: set[str] = set()

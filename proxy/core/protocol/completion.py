@@ -189,6 +189,8 @@ def with_calls(choice: Choice, kept: Sequence[bytes | None]) -> bytes:
         changes["message", "tool_calls"] = jsontext.array(entries) if entries else None
     if isinstance(choice.message.get("function_call"), dict):
         changes["message", "function_call"] = legacy[0] if legacy else None
+    if None in kept and jsontext.raw(choice.raw, ("logprobs",)) not in (None, b"null"):
+        changes["logprobs",] = b"null"  # they spell what goes
     return jsontext.edit(choice.raw, changes)
 
 
