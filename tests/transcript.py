@@ -45,6 +45,7 @@ class World:
     in_ledger: frozenset[str] = frozenset()
     in_history: frozenset[str] = frozenset()
     denied: int = 0
+    may_count: bool = True
     bounds: Bounds = field(default_factory=lambda: replace(BOUNDS))
     limits: StreamLimits = LIMITS
 
@@ -152,7 +153,7 @@ class _Relay:
                     self.outcome.feeds[-1] += data
                     continue
                 case Asked(key, _):
-                    more = stream.answer(key, True, 0.0)
+                    more = stream.answer(key, self._world.may_count, 0.0)
                 case LookUp(key, call_id):
                     more = stream.known(key, call_id in self._world.in_ledger, 0.0)
                 case Broken(error):

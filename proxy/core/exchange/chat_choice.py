@@ -145,11 +145,11 @@ class ChoiceState:
         return Batch(len(names), at, names) if self.finished else None
 
     def close_earlier(self, fragments: Sequence[Fragment]) -> None:
-        """A call is over when another one goes on and its own arguments are whole."""
+        """A call is over when another one goes on, it has a name, and its arguments are whole."""
         going = {f.ordinal for f in fragments}
         for slot in self.slots[self.cursor : max(going)]:
             if not slot.closed and slot.open.ordinal not in going:
-                slot.closed = slot.open.reads_as_complete()
+                slot.closed = bool(slot.open.name) and slot.open.reads_as_complete()
 
     def number(self, conclusion: Conclusion, ids: Sequence[str | None]) -> None:
         """Give the calls of stage 0 that are not let go yet their numbers and ids; the others are dropped."""

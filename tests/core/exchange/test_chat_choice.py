@@ -55,6 +55,7 @@ def test_what_a_decision_waits_for(needs: Needs, pieces: list[str], closed: bool
         (slot(0, '{"a":', "1}"), True),
         (slot(0, "12"), False),  # more digits may follow
         (slot(0, "{}", kind=Kind.CUSTOM), False),  # free text
+        (Slot(OpenCall(0, Kind.FUNCTION, index=0, pieces=["{}"]), 1.0), False),  # its name may come behind them
     ],
 )
 def test_when_a_call_is_over(first: Slot, over: bool) -> None:

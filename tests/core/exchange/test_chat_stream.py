@@ -323,6 +323,34 @@ def test_a_failed_turn_gives_nothing_of_its_calls() -> None:
         assert got.out == sse(role(), text("Hm."), done=False)
 
 
+@pytest.mark.parametrize("may_count", [True, False])
+def test_a_call_waits_for_what_the_world_says(may_count: bool) -> None:
+    """A limit is asked for, and decides."""
+    limits = policies([rule("search", limit={"max": 1, "per": "1h"})])
+    data = sse(role(), *split(0, A, "search", "{}"), text("b"), event({}, "tool_calls"))
+    got = relay(World(limits, may_count=may_count), data, NEXT)
+    assert (got.out == data) is may_count
+    assert (b"search" in got.out) is may_count
+    assert relay(World(limits, may_count=may_count), single_bytes(data), NEXT).out == got.out
+
+
+def test_a_turn_of_which_nothing_is_left_to_show_says_why_also_where_it_has_no_end() -> None:
+    """A strict client needs an end."""
+    world = World(RULES, bounds=replace(BOUNDS, most=0))
+    read = read_strictly(relay(world, sse(role(), *HIDDEN), answer(role())).out).choices[0]
+    assert read == Folded("assistant", LIMIT_REACHED, finish="stop")
+
+
+def test_a_filter_knows_when_its_turns_are_over() -> None:
+    """Then nothing but usage and the last event can come."""
+    stream, _ = a_stream(WORLD)
+    assert not stream.over
+    stream.feed(sse(role(), text("a"), done=False), 0.0)
+    assert not stream.over
+    stream.feed(sse(event({}, "stop"), done=False), 0.0)
+    assert stream.over
+
+
 def test_decided_calls_of_a_broken_stream_are_told() -> None:
     """Every call that a model makes counts, also when its turn never ends."""
     data = sse(

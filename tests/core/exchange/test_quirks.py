@@ -5,6 +5,7 @@ Two rules are in force: `delete_file` is blocked, and `limit` of `search` is hel
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -231,6 +232,14 @@ CHANGED: dict[str, tuple[bytes, dict[str, Any]]] = {
             b'"\\udc38\\",\\"limit\\":50}"}}]}}]}\n\n', END),
         one_left(calls=[[B, "function", "search", '{"q":"\U0001f438","limit":10}']]),
     ),
+    "arguments encoded twice": (
+        both(DELETE, whole(1, B, "search", json.dumps(OVER))),
+        one_left(calls=[[B, "function", "search", json.dumps(HELD)]]),
+    ),
+    "arguments that are null, in words": (both(DELETE, whole(1, B, "search", "null")),
+                                          {"calls": [], "content": "goes on", "finish": "stop"}),
+    "arguments that were cut": (both(DELETE, whole(1, B, "search", OVER[:9])),
+                                {"calls": [], "content": "goes on", "finish": "stop"}),
     "text between and behind the calls": (
         sse(role(), text("a"), DELETE, text("b"), SEARCH, text("c"), END), one_left(content="abc")
     ),
@@ -306,6 +315,19 @@ def test_what_a_client_makes_of_a_quirk(words: str) -> None:
     assert not [trace for trace in (A, "delete_file", "deleteFile", "doomed", "sig") if trace.encode() in got.out]
     folded = read_strictly(got.out).choices[0]
     assert {key: getattr(folded, key) for key in wanted} == wanted
+
+
+def test_arguments_that_are_an_object_stay_one() -> None:
+    """They are judged as what they are, with their numbers as spelled; blocked like any others."""
+    over = calls(entry(1, B, "search", {"q": "1.10", "limit": 50}))
+    dropped = calls(entry(0, A, "delete_file", {"path": "/srv"}))
+    out = relay(WORLD, sse(role(), dropped, over, END)).out.replace(b'"1.10"', b"1.10")
+    raw = sse(role(), dropped, over, END).replace(b'"1.10"', b"1.10")
+    got = relay(WORLD, raw)
+    assert got.out == out
+    assert b'"arguments":{"q":1.10,"limit":10}' in got.out
+    assert b"/srv" not in got.out
+    assert relay(WORLD, single_bytes(raw)).out == got.out
 
 
 def test_vendor_fields_of_a_call_that_is_changed_stay() -> None:
