@@ -31,7 +31,7 @@ from proxy.core.protocol.completion import (
 )
 from proxy.errors import RequestError, UpstreamError
 from proxy.server.asking import ask, changed_headers, consult, has_id
-from proxy.server.body import BodyReader, is_events
+from proxy.server.body import BodyReader
 from proxy.server.http import Answer, Headers, RequestHead, header
 from proxy.server.relaying import Relaying, error_event_of
 from proxy.server.services import ExchangeIn, Services
@@ -272,7 +272,7 @@ class Answering:
             await self._pass(answer)
             return False
         reader = BodyReader(answer, self._services, self._exchange)
-        self._exchange.log.stream = is_events(header(answer.headers, "content-type"), await reader.peek())
+        self._exchange.log.stream = await reader.is_events(header(answer.headers, "content-type"))
         if self._exchange.log.stream:
             return await self._relaying(head).relay(reader, status=answer.status, headers=answer.headers)
         data = await reader.read()

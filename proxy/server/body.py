@@ -37,6 +37,10 @@ class BodyReader:
     def is_coded(self) -> bool:
         return self._decoder.is_coded
 
+    async def is_events(self, content_type: str) -> bool:
+        """Whether this is a stream of events. One that says so is not waited for; another is known by its first bytes."""
+        return is_events(content_type, b"") or is_events(content_type, await self.peek())
+
     async def peek(self) -> bytes:
         """The first bytes, which stay to be read: as many as tell events from everything else."""
         while len(b"".join(decoded for _, decoded in self._start).strip(_BLANK)) < _TELLING:

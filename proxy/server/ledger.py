@@ -19,6 +19,7 @@ from proxy.core.batch.record import (
     UnknownRecordError,
     parse_record,
     render_record,
+    says_the_same,
 )
 from proxy.core.calls import BatchId, Tenant
 from proxy.errors import StoreError
@@ -85,13 +86,16 @@ class Ledger:
         await self._save(writes)
 
     async def save_turn(self, digest: str, record: TurnRecord) -> None:
-        """Keep a turn with hidden rounds. Of two that differ under one digest, neither is used from then on."""
+        """Keep a turn with hidden rounds. Of two under one digest that tell a model different things, neither is used
+        from then on."""
         key = await self._key("turn", digest)
         for _ in range(3):
             old = (await self._store.load([key])).get(key)
             kept = record
-            if old is not None and (known := _record(old, TurnRecord)) != record:
-                kept = TurnRecord(known.content, known.rounds, unclear=True)
+            if old is not None:  # what is there stays, so that the history of whoever uses it stays too
+                known = _record(old, TurnRecord)
+                unclear = known.unclear or not says_the_same(known, record)
+                kept = TurnRecord(known.content, known.rounds, unclear=unclear)
             version = 0 if old is None else old.version
             if await self._store.save([Write(key, render_record(kept), self._ttl, version=version)]):
                 return

@@ -25,7 +25,7 @@ from proxy.core.protocol.completion import added_usage
 from proxy.core.protocol.sse import render
 from proxy.errors import RequestError, UpstreamError
 from proxy.server.asking import ask, changed_headers, consult, has_id
-from proxy.server.body import BodyReader, is_events
+from proxy.server.body import BodyReader
 from proxy.server.budget import BufferShare
 from proxy.server.http import Headers, RequestHead, header, without
 from proxy.server.services import ExchangeIn, Services
@@ -317,7 +317,7 @@ class Relaying:
             if answer.status >= 400:
                 await self._client.write(error_event_of(await reader.read()))
                 return False
-            if not is_events(header(answer.headers, "content-type"), await reader.peek()):
+            if not await reader.is_events(header(answer.headers, "content-type")):
                 raise UpstreamError("The upstream's answer to a continuation is no stream.", kind="protocol")
             self._lead.rounds += 1
             return await self._one(reader, only=index)

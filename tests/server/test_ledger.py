@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
 from proxy.core.batch.ledger import Run, RunState, claimed, finished
-from proxy.core.batch.record import BatchRecord, CallRecord, ResumeRecord, Round, TurnRecord
+from proxy.core.batch.record import BatchRecord, CallRecord, ResumeRecord, Round, RoundResult, TurnRecord
 from proxy.core.calls import BatchId, CallId, Owner, ToolCall
 from proxy.errors import StoreError
 from proxy.stores.base import Write
@@ -17,7 +18,8 @@ from tests.stores.failing import FailingStore
 TTL = 3600.0
 WEEK = 7 * 86400.0
 ID = "call_AAAAAAAAAAAAAAAAAAAAAAAA"
-TURN = TurnRecord('"done"', (Round('{"role":"assistant"}', ()),))
+RESULT = RoundResult(ToolCall(CallId(ID), "price", "{}"), "5 EUR", blocked=False, failed=False)
+TURN = TurnRecord('"done"', (Round('{"role":"assistant"}', (RESULT,)),))
 
 
 def batch(name: str = "b", *ids: str) -> BatchRecord:
@@ -86,11 +88,13 @@ async def test_use_keeps_a_batch_alive() -> None:
 
 
 async def test_two_turns_under_one_digest() -> None:
-    """Neither is used from then on; the same turn twice is one turn."""
+    """Neither is used from then on; a turn that says the same under other ids is the first one again."""
     ledger = Parts().ledger()
     await ledger.save_turn("digest", TURN)
     await ledger.save_turn("digest", TURN)
-    assert not (await ledger.know([], ["digest"])).turns["digest"].unclear
+    alike = replace(RESULT, call=replace(RESULT.call, call_id=CallId("z")))
+    await ledger.save_turn("digest", replace(TURN, rounds=(replace(TURN.rounds[0], results=(alike,)),)))
+    assert (await ledger.know([], ["digest"])).turns["digest"] == TURN
     await ledger.save_turn("digest", TurnRecord('"other"', TURN.rounds))
     assert (await ledger.know([], ["digest"])).turns["digest"].unclear
     await ledger.save_turn("digest", TURN)

@@ -77,6 +77,18 @@ class TurnRecord:
     unclear: bool = False
 
 
+def says_the_same(one: TurnRecord, other: TurnRecord) -> bool:
+    """Whether two turns tell a model the same: the same texts, calls and results. Ids of calls may differ, as they do
+    when a request is sent again and answered alike."""
+    return one.content == other.content and [_told(r) for r in one.rounds] == [_told(r) for r in other.rounds]
+
+
+def _told(hidden: Round) -> tuple[Any, ...]:
+    message = parse_own(hidden.message.encode())
+    calls = [(r.call.name, r.call.text, r.call.kind, r.text, r.blocked) for r in hidden.results]
+    return {key: value for key, value in message.items() if key != "tool_calls"}, calls
+
+
 @dataclass(frozen=True, slots=True)
 class ResumeRecord:
     """How far the rounds behind an answer that no client has seen end have come. `head` is the JSON text of the
