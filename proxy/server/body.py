@@ -38,7 +38,7 @@ class BodyReader:
         return self._decoder.is_coded
 
     async def is_events(self, content_type: str) -> bool:
-        """Whether this is a stream of events. One that says so is not waited for, others are known by how they begin."""
+        """Whether this is a stream of events. One that says so is not waited for, another is known by its start."""
         return is_events(content_type, b"") or is_events(content_type, await self.peek())
 
     async def peek(self) -> bytes:
