@@ -149,7 +149,11 @@ def _whole_message(request: ChatRequest, anchor: Anchor, raws: Sequence[bytes]) 
     """The assistant's message with every call, and with every field that the upstream or the client gave it."""
     batch = anchor.batch
     first = anchor.entries[0]
-    calls = [_call_again(call, anchor.shown.get(ordinal)) for ordinal, call in enumerate(batch.calls)]
+    calls = [
+        _call_again(call, anchor.shown.get(ordinal))
+        for ordinal, call in enumerate(batch.calls)
+        if ordinal not in anchor.left_out
+    ]
     extra = [jsontext.raw(raws[index], ("tool_calls", at)) or b"{}" for index, at in anchor.extra]
     changes: dict[Path, bytes | None] = {("tool_calls",): jsontext.array([*calls, *extra])}
     message, own = batch.message.encode(), jsontext.parse_own(batch.message.encode())

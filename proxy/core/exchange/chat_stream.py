@@ -145,7 +145,7 @@ class ChatStream:
                 spoken, state.finish = state.finish.spoken()
                 steps += self._send(index, state, spoken, more=without_end(spoken))
         if text:
-            if state.assembler.message.get("content") or self._turn_of(index).texts:
+            if state.assembler.speaks or self._turn_of(index).texts:
                 text = "\n\n" + text
             steps.append(Send(self._lead.chunk(index, {"content": text})))
         if state.finish is None:
@@ -267,6 +267,8 @@ class ChatStream:
 
     def _one(self, event: Event, value: dict[str, Any]) -> list[Step]:
         at, choice = next((i, c) for i, c in enumerate(value["choices"]) if isinstance(c, dict))
+        if self._only is not None and choice.get("index") not in (None, 0):
+            return []  # a continuation asks for one choice, and some upstreams give more
         index, fragments = self._take(event, value, choice)
         state = self._choices[index]
         gone: tuple[Path, ...] = (("choices", at, "message"),) if self._judge.could_hold and has_message(choice) else ()

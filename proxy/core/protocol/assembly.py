@@ -98,7 +98,8 @@ class Assembler:
 
     def __init__(self) -> None:
         self.calls: list[OpenCall] = []
-        self.message: dict[str, Any] = {}
+        self._message: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}  # members that grow, in pieces: a long text is joined once
         self.size = 0
         self._by_index: dict[int, OpenCall] = {}
         self._legacy: OpenCall | None = None
@@ -123,11 +124,35 @@ class Assembler:
         self._merge(delta)
         return found
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The message without its calls."""
+        return self._message | {key: "".join(pieces) for key, pieces in self._texts.items()}
+
+    @property
+    def speaks(self) -> bool:
+        """Whether the message has content by now."""
+        return bool(self._texts.get("content") or self._message.get("content"))
+
     def _merge(self, delta: dict[str, Any]) -> None:
         for key, value in delta.items():
             if key in ("tool_calls", "function_call"):
                 continue
-            self._add(self.message, key, value)
+            if isinstance(value, str) and value and self._grows(key):
+                self._texts.setdefault(key, []).append(value)
+                self.size += len(value)
+            elif key not in self._texts:
+                self._add(self._message, key, value)
+            elif value:  # another kind of value behind a text
+                self._message[key] = "".join(self._texts.pop(key))
+                self._add(self._message, key, value)
+
+    def _grows(self, key: str) -> bool:
+        """Whether a member is a text that further texts are added to."""
+        if key not in self._texts and key not in _SAID_WHOLE and self._message.get(key) in (None, ""):
+            self._message[key] = None  # its place among the members
+            return True
+        return key in self._texts
 
     def _add(self, into: dict[str, Any], key: str, value: Any) -> None:
         self.size += len(value) if isinstance(value, str) else len(render(value))

@@ -428,6 +428,16 @@ def test_a_choice_is_continued_by_itself() -> None:
     assert read.choices == {0: Folded("assistant", "a", finish="stop"), 1: Folded("assistant", "b", finish="stop")}
 
 
+def test_of_a_continuation_one_choice_is_taken() -> None:
+    """Some upstreams give more choices than they were asked for, in events of their own or together."""
+    first = sse(role(), *HIDDEN)
+    apart = answer(role(), text("b"), text("x", index=1), event({}, "stop", index=1), event({}, "stop"))
+    both = dict(event(), choices=[*text("b")["choices"], *text("x", index=1)["choices"]])
+    for second in (apart, answer(role(), both, event({}, "stop"), event({}, "stop", index=1))):
+        read = read_strictly(relay(WORLD, first, second).out)
+        assert read.choices == {0: Folded("assistant", "b", finish="stop")}
+
+
 def test_calls_of_the_last_round_are_dropped_when_no_more_are_allowed() -> None:
     """What is said stays; where nothing is, a sentence says why."""
     world = World(RULES, bounds=replace(BOUNDS, most=0))
