@@ -16,7 +16,7 @@ run: .venv/installed
 	@scripts/run
 
 test: .venv/installed-dev
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
