@@ -99,6 +99,8 @@ class Outgoing:
 
     def _call_changes(self, state: ChoiceState, held: HeldEvent) -> dict[Path, bytes | None]:
         """The changes to the call entries of an event."""
+        if all(_passes(state, state.slots[f.ordinal], f) and not f.stray for f in held.fragments):
+            return {}
         below: Path = ("choices", held.at, "delta")
         entries: list[bytes] = []
         changes: dict[Path, bytes | None] = {}
@@ -137,8 +139,7 @@ class Outgoing:
             if fragment.position is None:
                 return entry
             return jsontext.edit(entry, {("index",): jsontext.render(slot.out_index)})
-        in_order = not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal])
-        if fragment.position is None or (in_order and not state.renumber and not slot.open.doubtful):
+        if _passes(state, slot, fragment):
             return jsontext.edit(raw, dict.fromkeys(fragment.stray)) if fragment.stray else raw
         changes: dict[Path, bytes | None] = dict.fromkeys((*fragment.again, *fragment.stray))
         changes["index",] = jsontext.render(slot.out_index)
@@ -187,6 +188,14 @@ _SAID_ONCE = frozenset({"system_fingerprint", "service_tier", "provider"})
 def without_end(held: HeldEvent) -> dict[Path, bytes | None]:
     """The changes that take the end of a turn that goes on out of an event; what it used is added up elsewhere."""
     return {("choices", held.at, "finish_reason"): b"null", ("usage",): None}
+
+
+def _passes(state: ChoiceState, slot: Slot, fragment: Fragment) -> bool:
+    """Whether a fragment goes to the client with the number and identity that it came with."""
+    if slot.dropped or slot.out_index is None or slot.sent_whole or slot.whole:
+        return False
+    in_order = not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal])
+    return fragment.position is None or (in_order and not state.renumber and not slot.open.doubtful)
 
 
 def _says_all(raw: bytes) -> bool:

@@ -58,6 +58,17 @@ def _data(raw: bytes) -> bytes | None:
     return b"\n".join(found) if found else None
 
 
+def _plain_end(data: bytes, start: int) -> int:
+    """Where the next event ends in bytes without a CR; -1: not yet."""
+    found = data.find(b"\n\n", start)
+    return found + 2 if found >= 0 else -1
+
+
+def _any_end(data: bytes, start: int) -> int:
+    found = _END.search(data, start)
+    return found.end() if found else -1
+
+
 class EventSplitter:
     """Cuts a stream into events. `pending` is how many bytes wait for the end of their event."""
 
@@ -77,11 +88,11 @@ class EventSplitter:
         searched = max(0, len(self._rest) - 3)
         buffer = self._rest + data if self._rest else data
         events, at = [], 0
-        while found := _END.search(buffer, max(at, searched)):
-            raw = buffer[at : found.end()]
+        find_end = _plain_end if b"\r" not in buffer else _any_end
+        while (end := find_end(buffer, max(at, searched))) >= 0:
+            raw = buffer[at:end]
             events.append(Event(raw, _data(raw)))
-            at = found.end()
-            searched = at
+            at = searched = end
         self._rest = buffer[at:]
         return events
 
