@@ -24,6 +24,7 @@ from proxy.core.protocol.completion import (
     added_usage,
     edited_call,
     history_message,
+    holds_call,
     read_answer,
     read_choices,
     with_calls,
@@ -277,9 +278,9 @@ class Answering:
             return await self._relaying(head).relay(reader, status=answer.status, headers=answer.headers)
         data = await reader.read()
         value = parsed_answer(data, self._services.config.limits.nesting)
-        if value is None:
+        if value is None or not holds_call(value["choices"]):
             await self._send(answer.status, answer.headers, reader.sent)
-            return False
+            return value is not None
         whole = Whole(answer.status, answer.headers, data, value, value, value.get("usage"))
         settling = WholeSettling(self._services, self._exchange, self._settling, self._question, head=head)
         await settling.settle(whole, denied=self._denied, turns={})
