@@ -27,7 +27,7 @@ CASES: list[tuple[dict[str, Any], list[Json], list[Json]]] = [
     (
         {"notInside": ["/workspace", "/tmp"]},
         ["/etc/passwd", "/workspace/../etc", None],
-        ["/workspace/a", "/tmp/x", "a"],
+        ["/workspace/a", "/var/x", "a"],
     ),
     ({"host": ["*.example.org"]}, ["https://a.example.org/x"], ["https://example.com/?a.example.org", "x", None]),
     (
