@@ -1,6 +1,6 @@
 """A governed chat completion, from the client's request to the end of its answer.
 
-What happens, in order: the request is read and judged (`prepare`), what the ledger knows of its history is put
+What happens, in order: the request is read, the rules for it are picked, what the ledger knows of its history is put
 back, the upstream is asked, and each choice of the answer is settled, perhaps over several rounds. Whether the
 answer comes in one piece or as a stream, the same rules decide and the same records are kept.
 """
@@ -149,7 +149,8 @@ class _Chat:
         self._telling.rejoins(found, known.forgotten)
         messages, denied = await self._messages(entries, found, raws=raws, judged=judged)
         question = first_question(request, self._judge, declarations=self._declarations(), messages=messages)
-        await self._answer(question, sent, denied=denied)
+        used_ids = frozenset(str(call.call_id) for entry in entries for call in entry.calls)
+        await self._answer(question, sent, denied=denied, used_ids=used_ids)
 
     def _tell_results(self, entries: Sequence[Entry], found: Found, judged: Sequence[JudgedResult]) -> None:
         """The results that came since the model last spoke. What answers an id that may come in another conversation
@@ -226,7 +227,7 @@ class _Chat:
             if spec.advertise is not Advertise.NEVER
         ]
 
-    async def _answer(self, question: Question, sent: bytes, *, denied: int) -> None:
+    async def _answer(self, question: Question, sent: bytes, *, denied: int, used_ids: frozenset[str]) -> None:
         config, head = self._services.config, self._exchange.client.head
         digest = request_digest(head.target, self._request.body)
         settling = Settling(
@@ -239,7 +240,7 @@ class _Chat:
                 most_errors=config.continuations.max_consecutive_errors,
                 stop_after=config.denials.stop_after,
             ),
-            used_ids=frozenset(str(c.call_id) for e in read_history(self._request.messages) for c in e.calls),
+            used_ids=used_ids,
             resume=await self._earlier_try(digest),
         )
         answering = Answering(self._services, self._exchange, settling, question, denied=denied)
