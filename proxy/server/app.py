@@ -105,8 +105,9 @@ async def _reload_on(again: asyncio.Event, snapshots: Snapshots) -> None:
 async def _shut_down(config: Config, running: Running, cut: asyncio.Event) -> None:
     """Not ready at once; connections for `delay` more; then what runs has until `drain`."""
     running.health.draining = True
-    await _first(cut.wait(), asyncio.sleep(config.shutdown.delay))
-    running.data.stop()
+    if config.shutdown.delay:
+        await _first(cut.wait(), asyncio.sleep(config.shutdown.delay))
+    running.data.stop()  # without a delay in the very step in which it stops to be ready
     loop = asyncio.get_running_loop()
     until = loop.time() + config.shutdown.drain
     await _first(cut.wait(), running.plane.idle(), asyncio.sleep(config.shutdown.drain))

@@ -25,7 +25,7 @@ CASES: list[tuple[dict[str, Any], list[Json], list[Json]]] = [
     ({"shorterThan": 3}, ["ab", "", [1]], ["abc", [1, 2, 3]]),
     ({"inside": ["/workspace"]}, ["/workspace/a", "a/b"], ["/etc/passwd", "../a", None]),
     (
-        {"notInside": ["/workspace", "/tmp"]},
+        {"notInside": ["/workspace", "/var"]},
         ["/etc/passwd", "/workspace/../etc", None],
         ["/workspace/a", "/var/x", "a"],
     ),
