@@ -132,7 +132,10 @@ def read_policies(patterns: Sequence[str], folder: Path) -> list[Document]:
     problems: list[Problem] = []
     for file in find_files(patterns, folder):
         try:
-            documents += policies_in(read_documents(file.path), file)
+            found = read_documents(file.path)
+            if not found:  # as a file is for a moment that is written in place
+                raise ConfigError([Problem(str(file.path), 1, 1, "the file is empty: expected at least one document")])
+            documents += policies_in(found, file)
         except ConfigError as error:
             problems += error.problems
     if problems:

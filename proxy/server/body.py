@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from proxy.errors import UpstreamError
 from proxy.server.coding import AnswerDecoder
-from proxy.server.http import Answer, header
+from proxy.server.http import Answer, joined
 from proxy.server.services import ExchangeIn, Services
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
@@ -28,7 +28,7 @@ class BodyReader:
         self._exchange = exchange
         self._timer = services.timer
         self._limit = services.config.listen.max_body_bytes
-        self._decoder = AnswerDecoder(header(answer.headers, "content-encoding"), most=self._limit)
+        self._decoder = AnswerDecoder(joined(answer.headers, "content-encoding"), most=self._limit)
         self._pieces = answer.pieces()
         self._start: list[tuple[bytes, bytes]] = []
         self.sent = b""

@@ -32,7 +32,7 @@ from proxy.errors import ProxyError, StoreError
 from proxy.server.answering import Answering
 from proxy.server.coding import decode_request, readable_accept
 from proxy.server.deferral import surface_due
-from proxy.server.http import Headers, RequestHead, header, replaced, without
+from proxy.server.http import Headers, RequestHead, header, joined, replaced, without
 from proxy.server.ledger import Known, Ledger
 from proxy.server.rereading import Rereading
 from proxy.server.routing import Surface
@@ -59,7 +59,7 @@ class Governor:
             return
         limits = self._services.config.limits
         sent = await exchange.client.read(self._services.config.listen.max_body_bytes)
-        coding = header(exchange.client.head.headers, "content-encoding")
+        coding = joined(exchange.client.head.headers, "content-encoding")
         body = decode_request(sent, coding, limit=self._services.config.listen.max_body_bytes)
         request = read_request(body, limits.nesting)
         judge = await self._judge(exchange, request)
@@ -247,8 +247,9 @@ class _Chat:
         coded = bool(header(head.headers, "content-encoding")) and question.changed
         first = question.body if question.changed else sent
         try:
-            if await answering.serve(first, self._upstream_head(drop_coding=coded)):
-                await settling.done()
+            if await answering.serve(first, self._upstream_head(drop_coding=coded)) and settling.resume.version:
+                # A client that closes its connection at the last byte must not undo that it has seen it.
+                await asyncio.shield(self._services.tasks.start(settling.done(), name="an answer was seen"))
         except (asyncio.CancelledError, ConnectionError, ProxyError) as error:
             settling.tell_broken(error)
             raise

@@ -21,6 +21,11 @@ def header(headers: Headers, name: str, default: str = "") -> str:
     return next((value for key, value in headers if key.lower() == name), default)
 
 
+def joined(headers: Headers, name: str) -> str:
+    """All values of a header that is a list, as one line; `name` is lower case."""
+    return ", ".join(value for key, value in headers if key.lower() == name)
+
+
 def without(headers: Headers, *names: str) -> Headers:
     """The headers less some; `names` are lower case."""
     return tuple((key, value) for key, value in headers if key.lower() not in names)

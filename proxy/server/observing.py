@@ -20,7 +20,7 @@ from proxy.core.protocol.sse import EventSplitter
 from proxy.errors import ProxyError
 from proxy.server.body import is_events
 from proxy.server.coding import AnswerDecoder, decode_request
-from proxy.server.http import Headers, header
+from proxy.server.http import Headers, header, joined
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.telling import Seen, Telling
 
@@ -55,7 +55,7 @@ class Observer:
         self._kind = header(headers, "content-type")
         if 200 <= status < 300:
             try:
-                self._decoder = AnswerDecoder(header(headers, "content-encoding"), most=_MOST)
+                self._decoder = AnswerDecoder(joined(headers, "content-encoding"), most=_MOST)
             except ProxyError:
                 self._decoder = None
 
@@ -133,7 +133,7 @@ def tell(services: Services, exchange: ExchangeIn, observer: Observer) -> None:
     batches = [batch for batch in observer.batches() if batch]
     if not batches:
         return
-    coding = header(exchange.client.head.headers, "content-encoding")
+    coding = joined(exchange.client.head.headers, "content-encoding")
     facts = RequestFacts(client=exchange.client_name, declared=observer.declared(coding))
     telling = Telling(services, exchange, Seen(), facts=facts, api=Api.CHAT)
     for batch in batches:

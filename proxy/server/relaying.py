@@ -131,7 +131,7 @@ class Relaying:
                 return
             await self._perform(stream, stream.feed(piece, self._now()))
             await self._catch_up(stream)
-            now_held = stream.held_bytes
+            now_held = stream.kept_bytes
             if now_held > held:
                 share.take(now_held - held)
             else:

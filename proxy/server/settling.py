@@ -10,6 +10,7 @@ import hashlib
 import secrets
 import string
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,10 +217,8 @@ class Settling:
     async def done(self) -> None:
         """The client has the whole answer: nothing of it has to be taken up again."""
         if self.resume.version:
-            try:
+            with suppress(StoreError):  # it expires by itself
                 await self.ledger.drop_resume(self.resume.digest, self.resume.version)
-            except StoreError:
-                return  # it expires by itself
 
 
 def _texts(record: ResumeRecord) -> list[str]:

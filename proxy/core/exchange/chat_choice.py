@@ -107,6 +107,8 @@ class ChoiceState:
     assembler: Assembler = field(default_factory=Assembler)
     slots: list[Slot] = field(default_factory=list)
     queue: list[HeldEvent] = field(default_factory=list)
+    queued: int = 0  # bytes of the queue
+    flushed: int = 0  # how many calls were let go when the queue was last looked through
     cursor: int = 0  # the next call to be judged
     released: int = 0  # the next call to be let go
     surfaced: int = 0
@@ -123,7 +125,20 @@ class ChoiceState:
 
     @property
     def held_bytes(self) -> int:
-        return sum(len(held.event.raw) for held in self.queue) + self.assembler.size
+        return self.queued + self.assembler.size
+
+    def push(self, held: HeldEvent) -> None:
+        self.queue.append(held)
+        self.queued += len(held.event.raw)
+
+    def requeue(self, events: list[HeldEvent]) -> None:
+        self.queue = events
+        self.queued = sum(len(held.event.raw) for held in events)
+
+    def is_decided(self, held: HeldEvent) -> bool:
+        """Whether every call of an event is to be let go or to be dropped."""
+        slots = (self.slots[fragment.ordinal] for fragment in held.fragments)
+        return all(slot.dropped or slot.out_index is not None for slot in slots)
 
     def is_ready(self, slot: Slot, needs: Callable[[str], Needs]) -> bool:
         """Whether all is there that the decision of a call needs."""

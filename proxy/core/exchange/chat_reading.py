@@ -36,6 +36,13 @@ def _read_odd(data: bytes) -> Any:
     return value
 
 
+def check_apart(raw: bytes) -> None:
+    """Look at an event without data, as what is no stream of events seems to be. Raises UpstreamError where a client
+    that reads it some other way could find a call in it."""
+    if not raw.startswith(b":") and any(name in raw for name in _NAMES):
+        raise _unreadable()
+
+
 def _unreadable() -> UpstreamError:
     return UpstreamError("An event of the stream is no plain JSON and could hold a tool call.", kind="protocol")
 

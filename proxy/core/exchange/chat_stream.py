@@ -20,6 +20,7 @@ from proxy.core.exchange.chat_choice import ChoiceState, HeldEvent, Slot
 from proxy.core.exchange.chat_events import Lead, Outgoing, without_end
 from proxy.core.exchange.chat_reading import (
     apart,
+    check_apart,
     choices_of,
     delta_of,
     has_call,
@@ -74,8 +75,13 @@ class ChatStream:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes and characters that are kept at the moment."""
+        """Bytes and characters of calls, and of events that wait, that are kept from the client at the moment."""
         return sum(state.held_bytes for state in self._choices.values()) + self._splitter.pending
+
+    @property
+    def kept_bytes(self) -> int:
+        """The same with the text that is remembered of what the client has already."""
+        return self.held_bytes + sum(state.assembler.said for state in self._choices.values())
 
     @property
     def over(self) -> bool:
@@ -190,6 +196,7 @@ class ChatStream:
 
     def _event(self, event: Event) -> list[Step]:
         if event.data is None:
+            check_apart(event.raw)
             return self._apart(event)
         if event.data.strip() == b"[DONE]":
             steps = self._cut_short()
@@ -224,7 +231,8 @@ class ChatStream:
         """The upstream failed in the middle of its answer: what was held goes no further, its word does."""
         self.failed = True
         for state in self._choices.values():
-            state.queue, state.finished, state.done = [], True, True
+            state.requeue([])
+            state.finished = state.done = True
         self._over = True
         return [Send(without_calls(event, value))]
 
@@ -257,6 +265,8 @@ class ChatStream:
             return (jsontext.raw(event.data, ("choices", at, "delta", *path)) or b"").decode("utf-8", "replace")
 
         fragments = tuple(state.assembler.add(delta, raw_of))
+        if state.assembler.said > self._limits.held_bytes:
+            state.assembler.forget_message()
         for call in state.assembler.calls[len(state.slots) :]:
             state.slots.append(Slot(call, self._now))
         for fragment in fragments:
@@ -281,7 +291,7 @@ class ChatStream:
             return self._advance(index, state)
         if not fragments:
             return [*self._speak(index, state), *self._send(index, state, held)]
-        state.queue.append(held)
+        state.push(held)
         state.close_earlier(fragments)
         return self._advance(index, state)
 
@@ -374,6 +384,8 @@ class ChatStream:
             open_slots = [s for s in state.slots if s.known is None and s.judged and not s.judged.held]
             if open_slots:
                 return [step for slot in open_slots for step in slot.look_up(index)]
+        if state.assembler.lost and (turn.rounds or conclusion.end in (End.SPLIT, End.CONTINUE)):
+            raise too_long("What a turn with held calls says", self._limits.held_bytes)
         state.concluded = True
         known = frozenset(s.open.call_id for s in state.slots if s.known)
         held_for = tuple(slot.settled(self._now)[1] for slot in state.slots)
@@ -398,23 +410,33 @@ class ChatStream:
 
     def _flush(self, index: int, state: ChoiceState, *, everything: bool = False) -> list[Step]:
         """Send the events whose calls are all decided; the others keep their order and wait."""
+        if everything or state.released != state.flushed:
+            state.flushed, events = state.released, state.queue
+            state.requeue([])
+        else:  # no call was let go since, so that only the last event can be new
+            events = state.queue[-1:]
+            if not any(map(state.is_decided, events)):
+                return []
+            state.requeue(state.queue[:-1])
         steps: list[Step] = []
-        kept: list[HeldEvent] = []
-        for held in state.queue:
-            slots = [state.slots[f.ordinal] for f in held.fragments]
-            if not everything and not all(s.dropped or s.out_index is not None for s in slots):
+        kept = state.queue
+        for held in events:
+            if not everything and not state.is_decided(held):
                 kept.append(held)
                 continue
             if held.speech:
                 said, kept = self._said(index, state, kept)
                 steps += said
             steps += self._send(index, state, held)
-        state.queue = kept
+        state.requeue(kept)
         return steps
 
     def _speak(self, index: int, state: ChoiceState) -> list[Step]:
         """Send what events that wait for a call say beside it, so that text keeps its order and waits for nothing."""
-        steps, state.queue = self._said(index, state, state.queue)
+        if not state.queue:
+            return []
+        steps, queue = self._said(index, state, state.queue)
+        state.requeue(queue)
         return steps
 
     def _said(self, index: int, state: ChoiceState, waiting: list[HeldEvent]) -> tuple[list[Step], list[HeldEvent]]:

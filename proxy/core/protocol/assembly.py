@@ -17,6 +17,7 @@ import orjson
 
 from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.jsontext import join_surrogates, parse, render, render_text
+from proxy.errors import UpstreamError
 
 Raw = Callable[[tuple[str | int, ...]], str]
 """Gives the JSON text of a value of the delta, by path: for arguments that came as an object."""
@@ -100,7 +101,9 @@ class Assembler:
         self.calls: list[OpenCall] = []
         self._message: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}  # members that grow, in pieces: a long text is joined once
-        self.size = 0
+        self.size = 0  # characters of calls
+        self.said = 0  # characters of the message
+        self.lost = False  # the message became too long to be remembered
         self._by_index: dict[int, OpenCall] = {}
         self._legacy: OpenCall | None = None
 
@@ -134,7 +137,19 @@ class Assembler:
         """Whether the message has content by now."""
         return bool(self._texts.get("content") or self._message.get("content"))
 
+    def forget_message(self) -> None:
+        """Let go what the message says: it became too long to be remembered."""
+        self._message, self._texts, self.said, self.lost = {"content": " "} if self.speaks else {}, {}, 0, True
+
     def _merge(self, delta: dict[str, Any]) -> None:
+        if self.lost:
+            return
+        before = self.size
+        self._merge_parts(delta)
+        self.said += self.size - before
+        self.size = before
+
+    def _merge_parts(self, delta: dict[str, Any]) -> None:
         for key, value in delta.items():
             if key in ("tool_calls", "function_call"):
                 continue
@@ -207,6 +222,7 @@ class Assembler:
             if key not in ("index", "id", "type", "function", "custom"):
                 self._add(call.extra, key, value)
         custom, function = entry.get("custom"), entry.get("function")
+        _check_kind(call, custom, function)
         if isinstance(custom, dict):
             call.kind = Kind.CUSTOM
             if not self._name(call, custom.get("name")):
@@ -250,6 +266,18 @@ class Assembler:
         call.pieces.append(text)
         self.size += len(text)
         return True
+
+
+def _check_kind(call: OpenCall, custom: Any, function: Any) -> None:
+    """One call is of one kind: what is both is read by some clients as the one and by others as the other."""
+    as_custom = isinstance(custom, dict) and bool(custom.get("name") or custom.get("input"))
+    as_function = isinstance(function, dict) and bool(function.get("name") or function.get("arguments"))
+    begun = bool(call.name or call.pieces)
+    of_both = (as_custom and begun and call.kind is not Kind.CUSTOM) or (
+        as_function and begun and call.kind is Kind.CUSTOM
+    )
+    if of_both or (as_custom and as_function):
+        raise UpstreamError("A call of the stream is both a function and a custom tool.", kind="protocol")
 
 
 def _entries(delta: dict[str, Any]) -> list[dict[str, Any]]:

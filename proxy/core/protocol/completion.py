@@ -13,6 +13,7 @@ from proxy.core import jsontext
 from proxy.core.calls import Kind, ToolCall
 from proxy.core.jsontext import Path
 from proxy.core.protocol.chat import calls_of, content_text
+from proxy.errors import UpstreamError
 
 CUT_SHORT = frozenset({"length", "content_filter"})
 
@@ -79,11 +80,19 @@ def read_odd(body: bytes) -> Any:
         whole = jsontext.raw(body)
     except ValueError:
         whole = None
-    if whole is not None and body.strip(b" \t\n\r") == whole:
+    if whole is not None and body.strip(b" \t\n\r") == whole and _is_utf8(body):
         return value
     if holds_call(value):
         raise UnreadableError("it is no plain JSON")
     return None
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def holds_call(value: Any) -> bool:
@@ -130,6 +139,13 @@ def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
     def text_of(path: Path) -> str:
         return (jsontext.raw(raw, path) or b"").decode()
 
+    for entry in message.get("tool_calls") or []:
+        if (
+            isinstance(entry, dict)
+            and isinstance(entry.get("custom"), dict)
+            and isinstance(entry.get("function"), dict)
+        ):
+            raise UpstreamError("A call of the answer is both a function and a custom tool.", kind="protocol")
     entries = jsontext.elements(raw, ("tool_calls",))
     calls = list(calls_of(message, text_of))
     for position, call in enumerate(calls):
@@ -137,6 +153,10 @@ def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
             yield Placed(call, jsontext.raw(raw, ("function_call",)) or b"{}", None)
         else:
             yield Placed(call, entries[position], position)
+
+
+def _is_of_two_kinds(entry: Any) -> bool:
+    return isinstance(entry, dict) and all(isinstance(entry.get(kind), dict) for kind in ("custom", "function"))
 
 
 def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text: str | None = None) -> bytes:
