@@ -174,9 +174,17 @@ def test_other_documents_in_a_folder_are_left_out(write: Write, tmp_path: Path) 
     write("p/sidecall.yaml", "apiVersion: sidecall.io/v1\nkind: Config\n")
     write("p/deployment.yaml", "apiVersion: apps/v1\nkind: Deployment\n")
     write("p/list.json", "[1]")
-    write("p/empty.yaml", "# nothing\n")
     assert [d.file for d in read_policies(["p"], tmp_path)] == [str(tmp_path / "p" / "a.yaml")]
     assert [d.file for d in read_policies(["p/*.yaml"], tmp_path)] == [str(tmp_path / "p" / "a.yaml")]
+
+
+@pytest.mark.parametrize("text", ["\n", "# nothing\n", "---\n"])
+def test_a_file_that_holds_nothing_is_refused(write: Write, tmp_path: Path, text: str) -> None:
+    """A file that is written in place is empty for a moment, and must not turn its policies off."""
+    write("p/a.yaml", policy("one"))
+    write("p/empty.yaml", text)
+    for pattern in ("p", "p/*.yaml", "p/empty.yaml"):
+        assert "expected" in complaints(tmp_path, pattern)[0]
 
 
 def test_a_named_file_holds_policies_only(write: Write, tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ class WholeSettling:
         names = tuple(p.call.name for p in choice.placed)
         found = []
         for number, placed in enumerate(choice.placed):
-            judging = self._judge.judge(placed.call, placed.raw.decode(), Batch(len(names), number, names))
+            raw = placed.raw.decode("utf-8", "replace")
+            judging = self._judge.judge(placed.call, raw, Batch(len(names), number, names))
             given: Any = None
             try:
                 while True:

@@ -178,7 +178,8 @@ def _could_hold_call(data: bytes) -> bool:
 def _judged(judge: Judge, placed: Placed, batch: tuple[Placed, ...]) -> Judged:
     """A call decided as it was the first time; a limit lets it pass, since it was counted then."""
     names = tuple(p.call.name for p in batch)
-    judging = judge.judge(placed.call, placed.raw.decode(), Batch(len(names), batch.index(placed), names))
+    raw = placed.raw.decode("utf-8", "replace")
+    judging = judge.judge(placed.call, raw, Batch(len(names), batch.index(placed), names))
     given: Any = None
     try:
         while True:

@@ -217,6 +217,8 @@ async def test_the_time_of_tools_and_upstream_is_not_the_proxys(rules: str, upst
     upstream.script(answer(call(A, "count")), answer(text="done"))
     async with sidecall(upstream.url, policies=[rules], tools=[upstream.tool("count", slow)]) as here:
         await here.post(body(tools=TOOLS))
+        while not here.requests():  # the line comes behind the answer
+            await asyncio.sleep(0)
         line = here.requests()[0]
     assert line["duration"] >= 0.3
     assert line["duration"] - line["waited"] < 0.2

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core import jsontext
+from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Batch, Kind
 from proxy.core.exchange.judging import Conclusion, Judged
-from proxy.core.exchange.steps import LookUp, Step
+from proxy.core.exchange.steps import Ended, LookUp, Step
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Consult, Needs
 from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
@@ -48,6 +49,10 @@ class Slot:
     def in_order(self) -> bool:
         """Whether the upstream numbers it as a client expects."""
         return self.open.kind is Kind.LEGACY or self.open.index == self.open.ordinal
+
+    def may_change(self, used_ids: frozenset[str]) -> bool:
+        """Whether its number or its id may have to change, which shows only at the end of the batch."""
+        return not self.in_order or is_weak_id(self.open.whole()) or self.open.call_id in used_ids
 
     def look_up(self, index: int) -> list[Step]:
         """Ask, once, whether the ledger has its id."""
@@ -127,6 +132,23 @@ class ChoiceState:
     def held_bytes(self) -> int:
         return self.queued + self.assembler.size
 
+    def fail(self) -> None:
+        """The upstream failed: nothing of it goes on."""
+        self.requeue([])
+        self.finished = self.done = True
+
+    def drop(self) -> None:
+        """Let every call go that has not gone to the client."""
+        for slot in self.slots:
+            slot.dropped = slot.out_index is None
+
+    def ended(self, index: int, conclusion: Conclusion, batch: tuple[Judged, ...], *, now: float) -> Ended:
+        """What the shell is told of its end."""
+        known = frozenset(slot.open.call_id for slot in self.slots if slot.known)
+        held_for = tuple(slot.settled(now)[1] for slot in self.slots)
+        finish = self.finish.choice.get("finish_reason") if self.finish else None
+        return Ended(index, conclusion, batch, self.assembler.message, known, held_for, finish)
+
     def push(self, held: HeldEvent) -> None:
         self.queue.append(held)
         self.queued += len(held.event.raw)
@@ -134,6 +156,16 @@ class ChoiceState:
     def requeue(self, events: list[HeldEvent]) -> None:
         self.queue = events
         self.queued = sum(len(held.event.raw) for held in events)
+
+    def to_look_through(self, *, everything: bool) -> tuple[list[HeldEvent], list[HeldEvent]]:
+        """The events of the queue that may go by now, and those that wait in any case. Where no call was let go since,
+        only the last event can be new."""
+        if everything or self.released != self.flushed:
+            self.flushed = self.released
+            return self.queue, []
+        if self.queue and self.is_decided(self.queue[-1]):
+            return self.queue[-1:], self.queue[:-1]
+        return [], self.queue
 
     def is_decided(self, held: HeldEvent) -> bool:
         """Whether every call of an event is to be let go or to be dropped."""
@@ -176,3 +208,14 @@ class ChoiceState:
                 self.surfaced += 1
         if not all(slot.in_order for slot in self.slots):
             self.renumber = any(slot.dropped or slot.whole for slot in self.slots)
+
+
+def spoken_apart(events: list[HeldEvent]) -> tuple[list[HeldEvent], list[HeldEvent]]:
+    """What waiting events say beside their calls, as events of their own; and the events less that."""
+    speeches, left = [], []
+    for held in events:
+        if held.speech:
+            speech, held = held.spoken()
+            speeches.append(speech)
+        left.append(held)
+    return speeches, left

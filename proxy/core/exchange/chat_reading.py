@@ -36,10 +36,10 @@ def _read_odd(data: bytes) -> Any:
     return value
 
 
-def check_apart(raw: bytes) -> None:
+def check_apart(event: Event) -> None:
     """Look at an event without data, as what is no stream of events seems to be. Raises UpstreamError where a client
     that reads it some other way could find a call in it."""
-    if not raw.startswith(b":") and any(name in raw for name in _NAMES):
+    if event.data is None and not event.raw.startswith(b":") and any(name in event.raw for name in _NAMES):
         raise _unreadable()
 
 

@@ -15,8 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from proxy.core import jsontext
-from proxy.core.batch.split import is_weak_id
-from proxy.core.exchange.chat_choice import ChoiceState, HeldEvent, Slot
+from proxy.core.exchange.chat_choice import ChoiceState, HeldEvent, Slot, spoken_apart
 from proxy.core.exchange.chat_events import Lead, Outgoing, without_end
 from proxy.core.exchange.chat_reading import (
     apart,
@@ -29,7 +28,7 @@ from proxy.core.exchange.chat_reading import (
     without_calls,
 )
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Broken, Ended, Key, Send, Step, StreamLimits, too_deep, too_long
+from proxy.core.exchange.steps import Asked, Broken, Key, Send, Step, StreamLimits, too_deep, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import Needs
@@ -196,7 +195,6 @@ class ChatStream:
 
     def _event(self, event: Event) -> list[Step]:
         if event.data is None:
-            check_apart(event.raw)
             return self._apart(event)
         if event.data.strip() == b"[DONE]":
             steps = self._cut_short()
@@ -231,8 +229,7 @@ class ChatStream:
         """The upstream failed in the middle of its answer: what was held goes no further, its word does."""
         self.failed = True
         for state in self._choices.values():
-            state.requeue([])
-            state.finished = state.done = True
+            state.fail()
         self._over = True
         return [Send(without_calls(event, value))]
 
@@ -265,8 +262,7 @@ class ChatStream:
             return (jsontext.raw(event.data, ("choices", at, "delta", *path)) or b"").decode("utf-8", "replace")
 
         fragments = tuple(state.assembler.add(delta, raw_of))
-        if state.assembler.said > self._limits.held_bytes:
-            state.assembler.forget_message()
+        state.assembler.remember_at_most(self._limits.held_bytes)
         for call in state.assembler.calls[len(state.slots) :]:
             state.slots.append(Slot(call, self._now))
         for fragment in fragments:
@@ -366,10 +362,8 @@ class ChatStream:
             return True
         if not self._judge.could_hold and not turn.rounds:
             return False
-        if not slot.in_order:
-            return True  # whether its number has to change shows at the end of the batch
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
-        return ends or is_weak_id(slot.open.whole()) or slot.open.call_id in self._used_ids
+        return ends or slot.may_change(self._used_ids)
 
     def _conclude(self, index: int, state: ChoiceState) -> list[Step]:
         turn = self._turn_of(index)
@@ -387,10 +381,7 @@ class ChatStream:
         if state.assembler.lost and (turn.rounds or conclusion.end in (End.SPLIT, End.CONTINUE)):
             raise too_long("What a turn with held calls says", self._limits.held_bytes)
         state.concluded = True
-        known = frozenset(s.open.call_id for s in state.slots if s.known)
-        held_for = tuple(slot.settled(self._now)[1] for slot in state.slots)
-        finish = state.finish.choice.get("finish_reason") if state.finish else None
-        return [Ended(index, conclusion, batch, state.assembler.message, known, held_for, finish)]
+        return [state.ended(index, conclusion, batch, now=self._now)]
 
     def _cut_short(self) -> list[Step]:
         """The stream ended: choices without a finish reason were cut off."""
@@ -404,22 +395,13 @@ class ChatStream:
     # -- what goes out
 
     def _drop(self, index: int, state: ChoiceState) -> list[Step]:
-        for slot in state.slots:
-            slot.dropped = slot.out_index is None
+        state.drop()
         return self._flush(index, state, everything=True)
 
     def _flush(self, index: int, state: ChoiceState, *, everything: bool = False) -> list[Step]:
         """Send the events whose calls are all decided; the others keep their order and wait."""
-        if everything or state.released != state.flushed:
-            state.flushed, events = state.released, state.queue
-            state.requeue([])
-        else:  # no call was let go since, so that only the last event can be new
-            events = state.queue[-1:]
-            if not any(map(state.is_decided, events)):
-                return []
-            state.requeue(state.queue[:-1])
         steps: list[Step] = []
-        kept = state.queue
+        events, kept = state.to_look_through(everything=everything)
         for held in events:
             if not everything and not state.is_decided(held):
                 kept.append(held)
@@ -428,7 +410,8 @@ class ChatStream:
                 said, kept = self._said(index, state, kept)
                 steps += said
             steps += self._send(index, state, held)
-        state.requeue(kept)
+        if events:
+            state.requeue(kept)
         return steps
 
     def _speak(self, index: int, state: ChoiceState) -> list[Step]:
@@ -440,14 +423,8 @@ class ChatStream:
         return steps
 
     def _said(self, index: int, state: ChoiceState, waiting: list[HeldEvent]) -> tuple[list[Step], list[HeldEvent]]:
-        steps: list[Step] = []
-        left: list[HeldEvent] = []
-        for held in waiting:
-            if held.speech:
-                speech, held = held.spoken()
-                steps += self._send(index, state, speech)
-            left.append(held)
-        return steps, left
+        speeches, left = spoken_apart(waiting)
+        return [step for speech in speeches for step in self._send(index, state, speech)], left
 
     def _send(
         self, index: int, state: ChoiceState, held: HeldEvent, *, more: dict[Path, bytes | None] | None = None
@@ -462,6 +439,7 @@ class ChatStream:
 
     def _apart(self, event: Event) -> list[Step]:
         """An event that belongs to no choice: it passes, but not before the end of a turn that came before it."""
+        check_apart(event)
         self._tail.append(event)
         return self._release_tail()
 

@@ -137,8 +137,10 @@ class Assembler:
         """Whether the message has content by now."""
         return bool(self._texts.get("content") or self._message.get("content"))
 
-    def forget_message(self) -> None:
-        """Let go what the message says: it became too long to be remembered."""
+    def remember_at_most(self, size: int) -> None:
+        """Let go what the message says when it becomes too long to be remembered."""
+        if self.said <= size:
+            return
         self._message, self._texts, self.said, self.lost = {"content": " "} if self.speaks else {}, {}, 0, True
 
     def _merge(self, delta: dict[str, Any]) -> None:

@@ -80,19 +80,11 @@ def read_odd(body: bytes) -> Any:
         whole = jsontext.raw(body)
     except ValueError:
         whole = None
-    if whole is not None and body.strip(b" \t\n\r") == whole and _is_utf8(body):
+    if whole is not None and body.strip(b" \t\n\r") == whole:
         return value
     if holds_call(value):
         raise UnreadableError("it is no plain JSON")
     return None
-
-
-def _is_utf8(body: bytes) -> bool:
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def holds_call(value: Any) -> bool:
@@ -137,7 +129,7 @@ def place_calls(message: dict[str, Any], raw: bytes) -> Iterator[Placed]:
         return
 
     def text_of(path: Path) -> str:
-        return (jsontext.raw(raw, path) or b"").decode()
+        return (jsontext.raw(raw, path) or b"").decode("utf-8", "replace")
 
     for entry in message.get("tool_calls") or []:
         if (
@@ -231,7 +223,7 @@ def history_message(raw: bytes, message: dict[str, Any], *, calls: bool) -> str:
     changes: dict[Path, bytes | None] = {(key,): None for key in gone}
     if not message.get("role"):
         changes["role",] = b'"assistant"'
-    return jsontext.edit(raw, changes).decode()
+    return jsontext.edit(raw, changes).decode("utf-8", "replace")
 
 
 def result_message(call: ToolCall, text: str) -> bytes:
