@@ -31,11 +31,14 @@ class Owner(StrEnum):
 
 
 class Kind(StrEnum):
-    """How a call stands on the wire: a function with JSON arguments, a custom tool with free text, or legacy."""
+    """How a call stands on the wire: a function with JSON arguments, a custom tool with free text, a legacy function;
+    in the Responses API also an item whose type names the tool (`shell_call`), and an approval that is asked for."""
 
     FUNCTION = "function"
     CUSTOM = "custom"
     LEGACY = "legacy"
+    ACTION = "action"
+    APPROVAL = "approval"
 
 
 @dataclass(frozen=True, slots=True)

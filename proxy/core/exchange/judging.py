@@ -10,20 +10,22 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from proxy.core.batch.split import Standing, stages
-from proxy.core.calls import PARALLEL_WRAPPER, Batch, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.calls import PARALLEL_WRAPPER, Batch, Kind, Owner, RequestFacts, ToolCall, run_name
 from proxy.core.policy.decide import Chain
 from proxy.core.policy.verdicts import Consult, Lane, Needs, Subject, Then, Verdict
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A decided call. `raw` is it as it stands in its message; `runs` says that a proxy tool has to answer it."""
+    """A decided call. `raw` is it as it stands in its message; `runs` says that a proxy tool has to answer it,
+    `approves` that the upstream asked for an approval which the proxy gives in the client's place."""
 
     call: ToolCall
     raw: str
     owner: Owner
     verdict: Verdict
     lanes: tuple[Lane, ...] = ()
+    approves: bool = False
 
     @property
     def runs(self) -> bool:
@@ -31,7 +33,12 @@ class Judged:
 
     @property
     def held(self) -> bool:
-        return self.verdict.held or self.runs
+        return self.verdict.held or self.runs or self.approves
+
+    @property
+    def result(self) -> str | None:
+        """The result of a held call, as far as it is known already; that of an approved one has no text."""
+        return self.verdict.result if self.verdict.held else "" if self.approves else None
 
     @property
     def text(self) -> str:
@@ -40,33 +47,52 @@ class Judged:
 
 
 class Judge:
-    """The rules and owners of one request."""
+    """The rules and owners of one request. `approves(server label, tool)`: an approval that the upstream asks for is not
+    the client's to give."""
 
-    def __init__(self, chain: Chain, facts: RequestFacts, tools: Collection[str]) -> None:
+    def __init__(
+        self,
+        chain: Chain,
+        facts: RequestFacts,
+        tools: Collection[str],
+        approves: Callable[[str, str], bool] = lambda _label, _name: False,
+    ) -> None:
         self.chain = chain
         self.facts = facts
         self._tools = tools
+        self._approves = approves
 
     @property
     def could_hold(self) -> bool:
         """Whether any call of this request could be held, changed or put off."""
         return self.chain.could_hold or bool(self._tools)
 
-    def owner(self, name: str) -> Owner:
+    @property
+    def ends_turns(self) -> bool:
+        """Whether a rule could end the turn, so that no call may go before its batch is decided."""
+        return self.chain.ends_turns
+
+    def owner(self, name: str, *, namespace: str = "", kind: Kind = Kind.FUNCTION) -> Owner:
         """A proxy tool's calls are the proxy's, unless the request declares a tool of that name."""
-        if name in self.facts.declared:
+        if kind is Kind.APPROVAL:
+            return Owner.UPSTREAM
+        if kind is Kind.ACTION or namespace or name in self.facts.declared:
             return Owner.CLIENT
         plain = run_name(name)
         return Owner.PROXY if plain in self._tools and plain not in self.facts.declared else Owner.CLIENT
 
-    def needs(self, name: str) -> Needs:
-        return Needs.BATCH if run_name(name) == PARALLEL_WRAPPER else self.chain.needs(name, self.owner(name))
+    def needs(self, name: str, *, namespace: str = "", kind: Kind = Kind.FUNCTION) -> Needs:
+        """What has to be known of a call by this name before it can be decided."""
+        if run_name(name) == PARALLEL_WRAPPER:
+            return Needs.BATCH
+        return self.chain.needs(name, self.owner(name, namespace=namespace, kind=kind), namespace)
 
     def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, bool, Judged]:
         """Decide a call. Yields what has to be asked of the world and is sent the answer."""
-        subject = Subject(call, self.owner(call.name), batch)
+        subject = Subject(call, self.owner(call.name, namespace=call.namespace, kind=call.kind), batch)
         verdict = yield from self.chain.judge(subject)
-        return Judged(call, raw, subject.owner, verdict, self.chain.lanes(subject))
+        approves = call.kind is Kind.APPROVAL and not verdict.held and self._approves(call.namespace, call.name)
+        return Judged(call, raw, subject.owner, verdict, self.chain.lanes(subject), approves)
 
 
 class End(Enum):
@@ -108,6 +134,14 @@ def conclude(batch: Sequence[Judged], *, cut: bool, closing: bool, denied: int, 
     if all(stage == 0 for stage in found):
         return Conclusion(End.PASS, found)
     return Conclusion(End.CONTINUE if all(stage is None for stage in found) else End.SPLIT, found)
+
+
+def without_continuation(conclusion: Conclusion, batch: Sequence[Judged], *, otherwise: str) -> Conclusion:
+    """The end of a turn that cannot go on: where every call was held, it ends with a rule's word, or `otherwise`."""
+    if conclusion.end is not End.CONTINUE:
+        return conclusion
+    message = next((j.verdict.message for j in batch if j.verdict.message), otherwise)
+    return Conclusion(End.STOP, conclusion.stages, message)
 
 
 def is_blocked(judged: Judged) -> bool:

@@ -80,7 +80,7 @@ def call_records(batch: Sequence[Judged], conclusion: Conclusion, ids: Sequence[
             given=judged.verdict.text,
             original=judged.verdict.original_history,
             stage=stage,
-            result=judged.verdict.result if judged.verdict.held else None,
+            result=judged.result,
             blocked=is_blocked(judged),
         )
         for judged, stage, given in zip(batch, conclusion.stages, ids, strict=True)
