@@ -58,7 +58,7 @@ BANNED_IN_CORE = re.compile(
 PYDANTIC_IN = "proxy.core.policy"
 
 # A task that nobody holds and awaits is lost: these modules own the tasks that they make.
-TASK_OWNERS = {"proxy.server.tasks", "proxy.server.relaying", "proxy.server.waiting"}
+TASK_OWNERS = {"proxy.server.tasks", "proxy.server.pumping", "proxy.server.waiting"}
 # A task group awaits what it makes.
 TASK_MAKERS = re.compile(r"\b(?!group\b)\w+(\(\))?\.(create_task|ensure_future)\(|^\s*ensure_future\(")
 

@@ -178,7 +178,7 @@ class WholeSettling:
         raw = with_text(with_calls(choice, [None] * len(choice.placed)), shown, finish=finish)
         if shown == choice.text and not choice.placed:
             raw = choice.raw
-        await self._settling.end_text(turn, text=shown, own=own)
+        await self._settling.keep_turn(turn, {"role": "assistant", "content": shown}, content=own)
         self._settling.tell_end(turn, "stopped" if text else turn.limit(self._settling.bounds) or "text")
         return self._as_choice(whole, raw, choice, index=index)
 
@@ -218,7 +218,7 @@ class WholeSettling:
 
     def _shown(self, texts: list[str]) -> str:
         """The text of a turn: of all its rounds, or of the last alone where the client parses it as JSON."""
-        return (texts[-1] if texts else "") if self._settling.request.wants_json else "\n\n".join(texts)
+        return (texts[-1] if texts else "") if self._settling.form.wants_json else "\n\n".join(texts)
 
     def _as_choice(self, whole: Whole, raw: bytes, choice: Choice, *, index: int) -> bytes:
         if choice.index != index:

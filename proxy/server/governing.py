@@ -15,7 +15,6 @@ from proxy.core.batch.rejoin import Anchor, Found, Progress, denied_in_a_row, fi
 from proxy.core.batch.split import is_weak_id
 from proxy.core.calls import Api, BatchId, RequestFacts, Tenant
 from proxy.core.exchange.chat_rejoin import (
-    JudgedResult,
     RawMessages,
     is_as_sent,
     judge_results,
@@ -23,8 +22,9 @@ from proxy.core.exchange.chat_rejoin import (
     repaired,
     results_by_index,
 )
-from proxy.core.exchange.chat_rounds import Question, first_question
+from proxy.core.exchange.chat_rounds import Question, chat_form, first_question
 from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.results import JudgedResult
 from proxy.core.exchange.turns import Bounds
 from proxy.core.history import Entry, EntryKind
 from proxy.core.protocol.chat import ChatRequest, declaration, digests, read_history, read_request
@@ -234,7 +234,7 @@ class _Chat:
             caller=self._caller,
             runs=self._runs,
             telling=self._telling,
-            request=self._request,
+            form=chat_form(self._request),
             bounds=Bounds(
                 most=config.continuations.max,
                 most_errors=config.continuations.max_consecutive_errors,

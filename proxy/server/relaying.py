@@ -1,16 +1,12 @@
-"""A governed stream, relayed: bytes from the upstream through the filter to the client, over all rounds of a turn.
+"""A governed stream of a chat completion, relayed over all rounds of a turn.
 
-The filter (`core/exchange/chat_stream.py`) says what to send; here it is sent, what it asks is answered, and what
-a turn's end makes necessary is kept before the end goes out. What one read of the upstream gave goes out in one
-write, before the next read and before any question is answered.
+`pumping.py` takes an answer's bytes through the filter (`core/exchange/chat_stream.py`); here what a turn's end makes
+necessary is kept before the end goes out, and the upstream is asked for the next round.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.record import ResumeRecord
@@ -18,22 +14,19 @@ from proxy.core.exchange.chat_events import Lead
 from proxy.core.exchange.chat_rounds import Question, continuation
 from proxy.core.exchange.chat_stream import ChatStream
 from proxy.core.exchange.judging import End
-from proxy.core.exchange.steps import Asked, Broken, Ended, LookUp, Send, Step, StreamLimits
+from proxy.core.exchange.steps import Ended, Step, StreamLimits
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.protocol.chat import content_text
 from proxy.core.protocol.completion import added_usage
 from proxy.core.protocol.sse import render
 from proxy.errors import RequestError, UpstreamError
-from proxy.server.asking import ask, changed_headers, consult, has_id
+from proxy.server.asking import ask, changed_headers
 from proxy.server.body import BodyReader
-from proxy.server.budget import BufferShare
 from proxy.server.http import Headers, RequestHead, header, without
+from proxy.server.pumping import Pump
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Settling
 from proxy.server.waiting import with_pings
-
-_TAIL_SECONDS = 1.0
-_AT_ONCE = 0.005
 
 
 class Relaying:
@@ -60,7 +53,6 @@ class Relaying:
         self._turns: dict[int, ChoiceTurn] = {}
         self._to_continue: deque[int] = deque()
         self._pending: dict[int, Ended] = {}
-        self._questions: dict[asyncio.Future[bool], Asked | LookUp] = {}
 
     async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> bool:
         """Relay the first answer and whatever follows it; whether that came to its end. Raises ProxyError: then an
@@ -110,108 +102,16 @@ class Relaying:
             used_ids=self._settling.used_ids,
             only=only,
         )
-        try:
-            with self._services.budget.share() as share:
-                await self._read(reader, stream, share)
-            await self._perform(stream, stream.finish(self._now()))
-            await self._settle_questions(stream)
-        finally:
-            await self._drop_questions()
-            for judged, held_for in stream.abandon():
-                self._settling.telling.call(judged, held_for)
+        pump = Pump(
+            self._services,
+            self._client,
+            self._settling,
+            ended=lambda ended: self._ended(stream, ended),
+            goes_on=lambda: bool(self._to_continue),
+        )
+        await pump.run(reader, stream)
         self._lead.usage = added_usage(self._lead.usage, stream.usage)
         return not stream.failed
-
-    async def _read(self, reader: BodyReader, stream: ChatStream, share: BufferShare) -> None:
-        held = 0
-        pieces = aiter(reader.pieces())
-        while True:
-            piece = await self._next(pieces, stream)
-            if piece is None:
-                return
-            await self._perform(stream, stream.feed(piece, self._now()))
-            await self._catch_up(stream)
-            now_held = stream.kept_bytes
-            if now_held > held:
-                share.take(now_held - held)
-            else:
-                share.give(held - now_held)
-            held = now_held
-
-    async def _catch_up(self, stream: ChatStream) -> None:
-        """Events that came with a question follow its answer where that comes at once; else they go on without it."""
-        while stream.waiting and self._questions:
-            done, _ = await asyncio.wait(self._questions, timeout=_AT_ONCE, return_when=asyncio.FIRST_COMPLETED)
-            if done:
-                await self._take_answers(stream)
-            else:
-                await self._perform(stream, stream.go_on(self._now()))
-
-    async def _next(self, pieces: AsyncIterator[bytes], stream: ChatStream) -> bytes | None:
-        """The next bytes. While a call waits for the answer to a question, text goes on; an upstream that leaves its
-        connection open behind the end holds up no continuation."""
-        if not self._questions and not (self._to_continue and stream.over):
-            return await anext(pieces, None)
-        reading = asyncio.ensure_future(_first_of(pieces))
-        try:
-            while not reading.done():
-                limit = _TAIL_SECONDS if self._to_continue and stream.over and not self._questions else None
-                waiting: list[asyncio.Future[Any]] = [reading, *self._questions]
-                done, _ = await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
-                    return None
-                await self._take_answers(stream)
-            return reading.result()
-        finally:
-            if not reading.done():
-                reading.cancel()
-                await asyncio.wait([reading])
-
-    async def _perform(self, stream: ChatStream, steps: Iterable[Step]) -> None:
-        """Do what the filter says: send first, since nothing that is to be sent waits for a question or an end that
-        comes with it; then ask, and settle what has ended."""
-        todo = list(steps)
-        while todo:
-            if out := b"".join(step.data for step in todo if isinstance(step, Send)):
-                await self._client.write(out)
-            todo, rest = [], [step for step in todo if not isinstance(step, Send)]
-            for step in rest:
-                match step:
-                    case Broken(error):
-                        raise error
-                    case Ended():
-                        todo += await self._ended(stream, step)
-                    case Asked() | LookUp():
-                        self._ask(step)
-
-    # -- questions
-
-    def _ask(self, step: Asked | LookUp) -> None:
-        ledger = self._settling.ledger
-        work = consult(ledger, step.consult) if isinstance(step, Asked) else has_id(ledger, step.call_id)
-        self._questions[asyncio.ensure_future(work)] = step
-
-    async def _take_answers(self, stream: ChatStream) -> None:
-        """Tell the filter what has been answered by now. Raises StoreError."""
-        for task in [task for task in self._questions if task.done()]:
-            step, answer = self._questions.pop(task), task.result()
-            tell = stream.answer if isinstance(step, Asked) else stream.known
-            await self._perform(stream, tell(step.key, answer, self._now()))
-
-    async def _settle_questions(self, stream: ChatStream) -> None:
-        while self._questions:
-            await asyncio.wait(self._questions, return_when=asyncio.FIRST_COMPLETED)
-            await self._take_answers(stream)
-
-    async def _drop_questions(self) -> None:
-        tasks, self._questions = list(self._questions), {}
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    def _now(self) -> float:
-        return self._services.timer()
 
     # -- the end of a choice
 
@@ -244,7 +144,7 @@ class Relaying:
             message = LIMIT_REACHED
         own = "\n\n".join(part for part in (text, message) if part)
         shown = "\n\n".join(part for part in (turn.shown, own) if part)
-        await self._settling.end_text(turn, text=shown, own=own)
+        await self._settling.keep_turn(turn, {"role": "assistant", "content": shown}, content=own)
         self._settling.tell_end(
             turn, "stopped" if ended.conclusion.end is End.STOP else turn.limit(self._settling.bounds) or "text"
         )
@@ -334,10 +234,6 @@ class Relaying:
             out += self._lead.done_event.raw
         if out:
             await self._client.write(out)
-
-
-async def _first_of(pieces: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(pieces, None)
 
 
 def error_event_of(body: bytes) -> bytes:

@@ -17,9 +17,8 @@ from typing import Any
 from proxy.core.batch.record import BatchRecord, ResumeRecord, Round, TurnRecord
 from proxy.core.calls import BatchId, run_name
 from proxy.core.exchange.judging import Conclusion, End, Judged
-from proxy.core.exchange.turns import Bounds, ChoiceTurn, call_records, hidden_round, ids_to_give, pending_batch
+from proxy.core.exchange.turns import Bounds, ChoiceTurn, Form, call_records, hidden_round, ids_to_give, pending_batch
 from proxy.core.jsontext import parse_own, render_text
-from proxy.core.protocol.chat import ChatRequest, content_text, digest_with
 from proxy.errors import StoreError
 from proxy.server.ledger import Ledger
 from proxy.server.running import Caller, Runs
@@ -51,7 +50,7 @@ class Settling:
     caller: Caller
     runs: Runs
     telling: Telling
-    request: ChatRequest
+    form: Form
     bounds: Bounds
     used_ids: frozenset[str]
     resume: Resume
@@ -88,7 +87,7 @@ class Settling:
         batch_id = BatchId(f"{self.id}.{index}.{len(turn.rounds)}")
         records = call_records(batch, conclusion, ids)
         record = BatchRecord(batch_id, message, shown, records, tuple(turn.rounds))
-        await self.ledger.save_batch(record)
+        await self.ledger.save_batch(record, remembered=self.form.remembered)
         self.stored.append((index, batch_id))
         self.telling.split(record)
         self.telling.surfaced(ids)
@@ -105,7 +104,7 @@ class Settling:
             "content": shown,
             "function_call": {"name": call.call.name, "arguments": call.text},
         }
-        await self._keep_turn(turn, said, content=parse_own(message.encode()).get("content"))
+        await self.keep_turn(turn, said, content=parse_own(message.encode()).get("content"))
 
     async def _start_eager(self, record: BatchRecord) -> None:
         for ordinal, call in enumerate(record.calls):
@@ -114,14 +113,12 @@ class Settling:
                 if spec is not None and spec.execution is Execution.EAGER:
                     await self.runs.begin(self.caller, record.batch_id, ordinal, call=call, recheck=False)
 
-    async def end_text(self, turn: ChoiceTurn, *, text: str, own: str) -> None:
-        """Keep the hidden rounds of a turn that ends in text. Raises StoreError."""
+    async def keep_turn(self, turn: ChoiceTurn, said: dict[str, Any], *, content: Any) -> None:
+        """Keep the hidden rounds of a turn that ends with `said`, the message as the client has it; `content` is what
+        its last round said itself. Raises StoreError."""
         if turn.rounds:
-            await self._keep_turn(turn, {"role": "assistant", "content": text}, content=own)
-
-    async def _keep_turn(self, turn: ChoiceTurn, said: dict[str, Any], *, content: Any) -> None:
-        digest = digest_with(self.request, said)
-        await self.ledger.save_turn(digest, TurnRecord(render_text(content), tuple(turn.rounds)))
+            record = TurnRecord(render_text(content), tuple(turn.rounds))
+            await self.ledger.save_turn(self.form.digest_of(said), record)
 
     async def hold(
         self,
@@ -156,7 +153,7 @@ class Settling:
             self.resume.version += 1
             return None
         other = await self.ledger.resume(self.resume.digest)
-        if other is None or not _said(other[0]).startswith(shown):
+        if other is None or not "\n\n".join(self._texts(other[0])).startswith(shown):
             self.resume.version = None
             return None
         self.resume.record, self.resume.version = other
@@ -170,7 +167,12 @@ class Settling:
             turn.add_round(hidden, self.bounds)
         if record.pending is not None:
             turn.add_round(await self.run_pending(record.pending), self.bounds)
-        turn.texts = _texts(record)
+        turn.texts = self._texts(record)
+
+    def _texts(self, record: ResumeRecord) -> list[str]:
+        """What was said in the rounds of an answer, one text a round that said something."""
+        messages = [*(r.message for r in record.rounds), *([record.pending.message] if record.pending else [])]
+        return [text for message in messages if (text := self.form.text_of(message))]
 
     async def run_pending(self, pending: BatchRecord) -> Round:
         """The round of a batch whose calls are all held, once each has its result."""
@@ -210,7 +212,7 @@ class Settling:
 
     async def point_to(self, answer_id: Any) -> None:
         """Where the upstream keeps the answer, remember its batches, so that it reads the same again."""
-        if self.request.value.get("store") is True and isinstance(answer_id, str):
+        if self.form.stored and isinstance(answer_id, str):
             for index, batch_id in self.stored:
                 await self.ledger.point_to_answer(answer_id, index, batch_id)
 
@@ -219,17 +221,6 @@ class Settling:
         if self.resume.version:
             with suppress(StoreError):  # it expires by itself
                 await self.ledger.drop_resume(self.resume.digest, self.resume.version)
-
-
-def _texts(record: ResumeRecord) -> list[str]:
-    """What was said in the rounds of an answer, one text a round that said something."""
-    messages = [*(r.message for r in record.rounds), *([record.pending.message] if record.pending else [])]
-    texts = (content_text(parse_own(message.encode()).get("content")) for message in messages)
-    return [text for text in texts if text]
-
-
-def _said(record: ResumeRecord) -> str:
-    return "\n\n".join(_texts(record))
 
 
 def request_digest(target: str, body: bytes) -> str:

@@ -163,7 +163,7 @@ class Telling:
         if waiting:
             self._services.metrics.held(record.batch_id, count=waiting, since=self._services.clock())
 
-    def rejoins(self, found: Found, forgotten: frozenset[BatchId]) -> None:
+    def rejoins(self, found: Found, forgotten: Iterable[BatchId]) -> None:
         """A history showed batches of the ledger."""
         for anchor in found.anchors:
             if anchor.released:

@@ -67,7 +67,7 @@ async def test_an_expired_batch_is_remembered_as_forgotten() -> None:
     parts.clock.now += TTL + 1
     known = await ledger.know([ID, "other"], [])
     assert not known.batches
-    assert known.forgotten == {BatchId("b")}
+    assert known.forgotten == {BatchId("b"): ()}
     parts.clock.now += WEEK + 1
     assert not (await ledger.know([ID], [])).pointers
 

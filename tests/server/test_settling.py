@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from proxy.core.batch.record import ResumeRecord, Round, RoundResult
 from proxy.core.calls import Api, CallId, Kind, Owner, ToolCall
+from proxy.core.exchange.chat_rounds import chat_form
 from proxy.core.exchange.judging import Conclusion, End, Judged
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import render, render_text
 from proxy.core.policy.verdicts import Decision, Verdict
-from proxy.core.protocol.chat import digest_with, read_request
+from proxy.core.protocol.chat import read_request
 from proxy.errors import StoreError, UpstreamError
 from proxy.server.running import Runs
 from proxy.server.settling import Resume, Settling, fresh_call_id, request_digest
@@ -37,15 +39,19 @@ def parts(**settings: Any) -> Parts:
     return Parts(tools=Tools({"count": count}, **settings))
 
 
-def settling(parts: Parts, *, resume: Resume | None = None, used: frozenset[str] = frozenset()) -> Settling:
-    request = read_request(render(body(tools=("search",))), 128)
+def settling(
+    parts: Parts, *, resume: Resume | None = None, used: frozenset[str] = frozenset(), stored: bool = False
+) -> Settling:
+    form = chat_form(read_request(render(body(tools=("search",))), 128))
+    if stored:
+        form = replace(form, stored=True)
     telling = Telling(parts.services, parts.exchange, Seen(), facts=parts.facts(), api=Api.CHAT)
     bounds = Bounds(most=40, most_errors=3, stop_after=5)
     return Settling(
         parts.caller(),
         Runs(parts.services),
         telling,
-        request,
+        form,
         bounds=bounds,
         used_ids=used,
         resume=resume or Resume("digest"),
@@ -58,6 +64,10 @@ def client(call_id: str, verdict: Verdict = ALLOWED) -> Judged:
 
 def proxy(call_id: str, n: int = 1) -> Judged:
     return Judged(ToolCall(CallId(call_id), "count", f'{{"n":{n}}}'), "{}", Owner.PROXY, ALLOWED)
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
 
 
 def split(*stages: int | None) -> Conclusion:
@@ -223,11 +233,11 @@ async def test_a_turn_that_ends_in_text_is_found_by_its_history() -> None:
     """With hidden rounds it is kept under the digest of what the client will show; without, nothing is."""
     there = parts()
     settled, turn = settling(there), ChoiceTurn()
-    await settled.end_text(turn, text="plain", own="plain")
+    await settled.keep_turn(turn, said("plain"), content="plain")
     assert await there.store.is_empty()
     await hold(settled, turn, client("a", BLOCKED))
-    await settled.end_text(turn, text="Hm.\n\ndone", own="done")
-    digest = digest_with(settled.request, {"role": "assistant", "content": "Hm.\n\ndone"})
+    await settled.keep_turn(turn, said("Hm.\n\ndone"), content="done")
+    digest = settled.form.digest_of(said("Hm.\n\ndone"))
     kept = (await there.ledger().know([], [digest])).turns[digest]
     assert (kept.content, len(kept.rounds)) == ('"done"', 1)
 
@@ -239,8 +249,8 @@ async def test_a_legacy_call_is_found_by_its_history() -> None:
     legacy = Judged(ToolCall(CallId(""), "search", "{}", Kind.LEGACY), "{}", Owner.CLIENT, ALLOWED)
     await hold(settled, turn, client("a", BLOCKED))
     assert await surface(settled, [legacy], Conclusion(End.PASS, (0,)), turn=turn) == [None]
-    said = {"role": "assistant", "content": "Hm.", "function_call": {"name": "search", "arguments": "{}"}}
-    digest = digest_with(settled.request, said)
+    function = {"function_call": {"name": "search", "arguments": "{}"}}
+    digest = settled.form.digest_of(said("Hm.") | function)
     assert digest in (await there.ledger().know([], [digest])).turns
 
 
@@ -272,8 +282,7 @@ async def test_an_answer_that_the_upstream_keeps() -> None:
     """Its batches are found by its id, where the request asked for that."""
     there = parts()
     for store in (False, True):
-        settled = settling(there)
-        settled.request.value["store"] = store
+        settled = settling(there, stored=store)
         await surface(settled, [client(f"{A}{store}"), proxy("p")], split(0, None))
         await settled.point_to(f"answer-{store}")
         assert bool(await there.ledger().stored_answer(f"answer-{store}")) is store

@@ -49,7 +49,9 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """An assistant's message that the client never saw, and the results of all its calls."""
+    """What the assistant said in one answer that the client did not see end, and the results of all its calls.
+
+    `message` is JSON text in the form of the wire: a chat's message, or the list of a response's output items."""
 
     message: str
     results: tuple[RoundResult, ...]
@@ -57,8 +59,9 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
-    """A batch that a client saw a part of. `message` is the assistant's message without its calls; `shown` is the
-    text that the client was given with it (that of hidden rounds included)."""
+    """A batch that a client saw a part of. `message` is the assistant's message without its calls, or the list of a
+    response's output items with a number in the place of each call; `shown` is the text that the client was given with
+    it (that of hidden rounds included)."""
 
     batch_id: BatchId
     message: str
@@ -70,7 +73,7 @@ class BatchRecord:
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
     """A turn that ended without surfaced calls after hidden rounds. `content` is the JSON text of its last round's
-    own content. `unclear`: two turns came under one digest, so neither is used."""
+    own content (a response's output items). `unclear`: two turns came under one digest, so neither is used."""
 
     content: str
     rounds: tuple[Round, ...]
@@ -86,6 +89,8 @@ def says_the_same(one: TurnRecord, other: TurnRecord) -> bool:
 def _told(hidden: Round) -> tuple[Any, ...]:
     message = parse_own(hidden.message.encode())
     calls = [(r.call.name, r.call.text, r.call.kind, r.text, r.blocked) for r in hidden.results]
+    if isinstance(message, list):
+        return [item for item in message if not (isinstance(item, dict) and "call_id" in item)], calls
     return {key: value for key, value in message.items() if key != "tool_calls"}, calls
 
 
@@ -101,10 +106,32 @@ class ResumeRecord:
     pending: BatchRecord | None
 
 
-Record = TypeVar("Record", BatchRecord, TurnRecord, ResumeRecord)
+@dataclass(frozen=True, slots=True)
+class ResponseRecord:
+    """What has to be known later of a response that the upstream keeps, or of the last one of a conversation.
+
+    `response_id` is the id that the upstream knows it by (empty: it does not know it). `owed` are results that the next
+    request has to bring along, `carried` items of the client's that the upstream has not been given yet; `denied`
+    counts the calls in a row that were blocked. `calls` are its calls as they were decided. What the client saw of it:
+    `before` is the list of output items of earlier rounds and `usage` what they used (JSON texts), `said` the text of
+    a message that was put at its end. `own` is the whole response where it was made here.
+    """
+
+    response_id: str
+    owed: tuple[RoundResult, ...] = ()
+    carried: tuple[str, ...] = ()
+    denied: int = 0
+    calls: tuple[CallRecord, ...] = ()
+    before: str = "[]"
+    usage: str = "null"
+    said: str = ""
+    own: str = ""
 
 
-def render_record(record: BatchRecord | TurnRecord | ResumeRecord) -> bytes:
+Record = TypeVar("Record", BatchRecord, TurnRecord, ResumeRecord, ResponseRecord)
+
+
+def render_record(record: BatchRecord | TurnRecord | ResumeRecord | ResponseRecord) -> bytes:
     """A record to bytes."""
     return render({"v": VERSION, "record": asdict(record)})
 
@@ -133,8 +160,11 @@ def _call_record(value: dict[str, Any]) -> CallRecord:
 
 
 def _round(value: dict[str, Any]) -> Round:
-    results = (RoundResult(**{**r, "call": _call(r["call"])}) for r in value["results"])
-    return Round(value["message"], tuple(results))
+    return Round(value["message"], tuple(map(_result, value["results"])))
+
+
+def _result(value: dict[str, Any]) -> RoundResult:
+    return RoundResult(**{**value, "call": _call(value["call"])})
 
 
 def _rounds(value: dict[str, Any]) -> tuple[Round, ...]:
@@ -155,4 +185,18 @@ def _resume(value: dict[str, Any]) -> ResumeRecord:
     return ResumeRecord(value["resume_id"], value["head"], value["usage"], _rounds(value), pending)
 
 
-_READERS: dict[Any, Any] = {BatchRecord: _batch, TurnRecord: _turn, ResumeRecord: _resume}
+def _response(value: dict[str, Any]) -> ResponseRecord:
+    lists = {
+        "owed": tuple(map(_result, value["owed"])),
+        "carried": tuple(value["carried"]),
+        "calls": tuple(map(_call_record, value["calls"])),
+    }
+    return ResponseRecord(**{**value, **lists})
+
+
+_READERS: dict[Any, Any] = {
+    BatchRecord: _batch,
+    TurnRecord: _turn,
+    ResumeRecord: _resume,
+    ResponseRecord: _response,
+}

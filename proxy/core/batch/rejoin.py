@@ -77,9 +77,11 @@ def find(
     *,
     batches: Mapping[BatchId, BatchRecord],
     turns: Mapping[int, TurnRecord],
+    remembered: bool = False,
 ) -> Found:
     """The batches and turns that a history shows. `pointers` map ids that a client was given to batches; `turns` are
-    turns by the index of the entry that ended them."""
+    turns by the index of the entry that ended them; `remembered`: the upstream has the calls, so that a result alone
+    shows its call."""
     shown: dict[BatchId, dict[int, tuple[int, ToolCall]]] = {}
     owners: dict[int, BatchId] = {}  # a message belongs to one batch, and a call is shown where it stands first
     mismatched: set[BatchId] = set()
@@ -97,9 +99,26 @@ def find(
                 extras.append((entry.index, position))
             else:
                 of_batch[ordinal] = (entry.index, call)
+    if remembered:
+        _show_answered(shown, entries, pointers, batches)
     usable = {index: turn for index, turn in turns.items() if not turn.unclear}
     anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items() if calls)
     return Found(anchors, usable, frozenset(mismatched))
+
+
+def _show_answered(
+    shown: dict[BatchId, dict[int, tuple[int, ToolCall]]],
+    entries: Sequence[Entry],
+    pointers: Mapping[str, BatchId],
+    batches: Mapping[BatchId, BatchRecord],
+) -> None:
+    """Take the calls that results answer as shown, where their results stand."""
+    for entry in entries:
+        record = batches.get(pointers.get(entry.call_id, BatchId(""))) if entry.kind is EntryKind.RESULT else None
+        for ordinal, known in enumerate(record.calls if record else ()):
+            if known.given_id == entry.call_id and known.stage is not None:
+                assert record is not None
+                shown.setdefault(record.batch_id, {}).setdefault(ordinal, (entry.index, known.call))
 
 
 def _ordinal(record: BatchRecord, call: ToolCall) -> int | None:
@@ -122,7 +141,7 @@ def _anchor(
     held = {str(c.call.call_id) for c in batch.calls if c.stage is None} - {""} - by_id.keys()
     results: dict[int, int] = {}
     dropped: list[int] = []
-    for entry in entries[places[0] + 1 :]:
+    for entry in entries[places[0] :]:
         if entry.kind is not EntryKind.RESULT:
             continue
         if entry.call_id in by_id:
@@ -137,7 +156,8 @@ def _anchor(
 
 def _answers(entries: Sequence[Entry], places: tuple[int, ...], index: int) -> bool:
     """Whether a result stands behind one of the places with nothing of the assistant's between."""
-    return next(e.index for e in reversed(entries[:index]) if e.kind in (EntryKind.CALLS, EntryKind.TEXT)) in places
+    said = (e.index for e in reversed(entries[:index]) if e.kind in (EntryKind.CALLS, EntryKind.TEXT))
+    return (before := next(said, None)) is None or before in places
 
 
 def _progress(

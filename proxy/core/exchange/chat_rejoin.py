@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
@@ -15,9 +14,10 @@ from proxy.core.batch.record import BatchRecord, CallRecord, Round
 from proxy.core.batch.rejoin import TRIMMED, Anchor, Kept, Piece, PutBatch, PutRound, PutText
 from proxy.core.calls import CallId, ToolCall
 from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.results import JudgedResult, judge_texts
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Path
-from proxy.core.policy.verdicts import ResultOutcome, ResultVerdict, Subject
+from proxy.core.policy.verdicts import ResultVerdict
 from proxy.core.protocol.chat import ChatRequest, content_text, meaning
 from proxy.core.protocol.completion import edited_call, result_message
 
@@ -46,17 +46,6 @@ class RawMessages(Sequence[bytes]):
         return len(self._found)
 
 
-@dataclass(frozen=True, slots=True)
-class JudgedResult:
-    """A result that the client sent, as rules left it. `call` is what it answers, as far as the history tells;
-    `message` is its new message where a rule changed it."""
-
-    index: int
-    call: ToolCall
-    verdict: ResultVerdict
-    message: bytes | None
-
-
 def judge_results(
     request: ChatRequest, raws: Sequence[bytes], entries: Sequence[Entry], *, judge: Judge
 ) -> list[JudgedResult]:
@@ -81,31 +70,21 @@ def judge_results(
 
 def _judged(message: dict[str, Any], call: ToolCall, *, judge: Judge) -> tuple[ResultVerdict, dict[Path, bytes | None]]:
     """What rules make of a result, and the changes to its message."""
-    content = message.get("content")
-    text = content if isinstance(content, str) else "\n".join(_texts(content))
-    if not judge.chain.has_result_rules:
-        return ResultVerdict(text, ResultOutcome.OK), {}
-    subject = Subject(call, judge.owner(call.name))
-    verdict = judge.chain.judge_result(subject, result=text, is_error=False)
-    if verdict.text == text:
-        return verdict, {}
-    whole: dict[Path, bytes | None] = {("content",): jsontext.render(verdict.text)}
-    if isinstance(content, str) or verdict.outcome is not ResultOutcome.REDACTED:
-        return verdict, whole
-    parts = {
-        number: judge.chain.judge_result(subject, result=part["text"], is_error=False).text
-        for number, part in enumerate(content or [])
+    return judge_texts(judge, call, _texts(message.get("content")), whole=_whole_content)
+
+
+def _whole_content(text: str) -> dict[Path, bytes | None]:
+    return {("content",): jsontext.render(text)}
+
+
+def _texts(content: Any) -> dict[Path, str]:
+    if isinstance(content, str):
+        return {("content",): content}
+    return {
+        ("content", number, "text"): part["text"]
+        for number, part in enumerate(content if isinstance(content, list) else [])
         if isinstance(part, dict) and isinstance(part.get("text"), str)
     }
-    if "\n".join(parts.values()) != verdict.text:
-        return verdict, whole  # what has to go lies over several parts
-    return verdict, {("content", number, "text"): jsontext.render(new) for number, new in parts.items()}
-
-
-def _texts(content: Any) -> Iterator[str]:
-    for part in content if isinstance(content, list) else []:
-        if isinstance(part, dict) and isinstance(part.get("text"), str):
-            yield part["text"]
 
 
 # ---------------------------------------------------------------- pieces to messages
@@ -126,6 +105,11 @@ def render_pieces(request: ChatRequest, pieces: Sequence[Piece], raws: Sequence[
                 out.append(_whole_message(request, anchor, raws))
                 out += _batch_results(anchor.batch, results, raws)
     return out
+
+
+def round_text(message: str) -> str:
+    """The text of a round's message."""
+    return content_text(jsontext.parse_own(message.encode()).get("content"))
 
 
 def round_messages(hidden: Round, trimmed: Sequence[bool] | None = None) -> list[bytes]:

@@ -8,10 +8,11 @@ from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.batch.record import Round
-from proxy.core.exchange.chat_rejoin import round_messages
+from proxy.core.exchange.chat_rejoin import round_messages, round_text
 from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.turns import Form
 from proxy.core.jsontext import Path
-from proxy.core.protocol.chat import ChatRequest, advertise, closing_choice, hide_tools, relaxed_choice
+from proxy.core.protocol.chat import ChatRequest, advertise, closing_choice, digest_with, hide_tools, relaxed_choice
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,16 @@ class Question:
         except ValueError:
             value = jsontext.parse_lenient(self.body)
         return value if isinstance(value, dict) else {}
+
+
+def chat_form(request: ChatRequest) -> Form:
+    """What records of a chat completion look like."""
+    return Form(
+        digest_of=lambda message: digest_with(request, message),
+        text_of=round_text,
+        stored=request.value.get("store") is True,
+        wants_json=request.wants_json,
+    )
 
 
 def first_question(

@@ -47,8 +47,8 @@ class Judged:
 
 
 class Judge:
-    """The rules and owners of one request. `approves(server label, tool)`: an approval that the upstream asks for is not
-    the client's to give."""
+    """The rules and owners of one request. `approves(server label, tool)` says whether an approval that the upstream
+    asks for is the proxy's to give, and not the client's."""
 
     def __init__(
         self,

@@ -5,8 +5,9 @@ A turn is what one client sees as one answer of one choice. It may take several 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.core.batch.record import BatchRecord, CallRecord, Round, RoundResult
 from proxy.core.batch.split import given_ids
@@ -23,6 +24,21 @@ class Bounds:
     most: int
     most_errors: int
     stop_after: int
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the records of a turn take from its wire.
+
+    `digest_of` gives the digest under which a turn is found that ended with a message, `text_of` the text of a round's
+    message. `stored`: the upstream keeps the answer, `remembered`: and the conversation too. `wants_json`: the client
+    parses the text of an answer, so that only its last round's is shown."""
+
+    digest_of: Callable[[dict[str, Any]], str]
+    text_of: Callable[[str], str]
+    stored: bool = False
+    remembered: bool = False
+    wants_json: bool = False
 
 
 @dataclass(slots=True)

@@ -1,0 +1,169 @@
+"""Bytes of a governed stream from the upstream through a filter to the client.
+
+The filter (`core/exchange/*_stream.py`) says what to send; here it is sent, and what it asks is answered. What a
+turn's end makes necessary is the relaying's. What one read of the upstream gave goes out in one write, before the
+next read and before any question is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+from proxy.core.exchange.judging import Judged
+from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step
+from proxy.server.asking import consult, has_id
+from proxy.server.body import BodyReader
+from proxy.server.budget import BufferShare
+from proxy.server.http import ClientSide
+from proxy.server.services import Services
+from proxy.server.settling import Settling
+
+_TAIL_SECONDS = 1.0
+_AT_ONCE = 0.005
+
+
+class StreamFilter(Protocol):
+    """One answer of the upstream on its way to the client; see `ChatStream`."""
+
+    @property
+    def waiting(self) -> bool: ...
+    @property
+    def over(self) -> bool: ...
+    @property
+    def kept_bytes(self) -> int: ...
+    def feed(self, data: bytes, now: float) -> list[Step]: ...
+    def go_on(self, now: float) -> list[Step]: ...
+    def finish(self, now: float) -> list[Step]: ...
+    def answer(self, key: Key, given: bool, now: float) -> list[Step]: ...
+    def known(self, key: Key, found: bool, now: float) -> list[Step]: ...
+    def abandon(self) -> Sequence[tuple[Judged, float]]: ...
+
+
+class Pump:
+    """Runs one filter. `ended` settles the end of a choice; `goes_on` says that nothing of this answer is waited for
+    when its choices are over, since another is to be asked for."""
+
+    def __init__(
+        self,
+        services: Services,
+        client: ClientSide,
+        settling: Settling,
+        *,
+        ended: Callable[[Ended], Awaitable[list[Step]]],
+        goes_on: Callable[[], bool],
+    ) -> None:
+        self._services = services
+        self._client = client
+        self._settling = settling
+        self._ended = ended
+        self._goes_on = goes_on
+        self._questions: dict[asyncio.Future[bool], Asked | LookUp] = {}
+
+    async def run(self, reader: BodyReader, stream: StreamFilter) -> None:
+        """Relay one answer to its end. Raises ProxyError."""
+        try:
+            with self._services.budget.share() as share:
+                await self._read(reader, stream, share)
+            await self._perform(stream, stream.finish(self._now()))
+            await self._settle_questions(stream)
+        finally:
+            await self._drop_questions()
+            for judged, held_for in stream.abandon():
+                self._settling.telling.call(judged, held_for)
+
+    async def _read(self, reader: BodyReader, stream: StreamFilter, share: BufferShare) -> None:
+        held = 0
+        pieces = aiter(reader.pieces())
+        while True:
+            piece = await self._next(pieces, stream)
+            if piece is None:
+                return
+            await self._perform(stream, stream.feed(piece, self._now()))
+            await self._catch_up(stream)
+            now_held = stream.kept_bytes
+            if now_held > held:
+                share.take(now_held - held)
+            else:
+                share.give(held - now_held)
+            held = now_held
+
+    async def _catch_up(self, stream: StreamFilter) -> None:
+        """Events that came with a question follow its answer where that comes at once; else they go on without it."""
+        while stream.waiting and self._questions:
+            done, _ = await asyncio.wait(self._questions, timeout=_AT_ONCE, return_when=asyncio.FIRST_COMPLETED)
+            if done:
+                await self._take_answers(stream)
+            else:
+                await self._perform(stream, stream.go_on(self._now()))
+
+    async def _next(self, pieces: AsyncIterator[bytes], stream: StreamFilter) -> bytes | None:
+        """The next bytes. While a call waits for the answer to a question, text goes on; an upstream that leaves its
+        connection open behind the end holds up no continuation."""
+        if not self._questions and not (self._goes_on() and stream.over):
+            return await anext(pieces, None)
+        reading = asyncio.ensure_future(_first_of(pieces))
+        try:
+            while not reading.done():
+                limit = _TAIL_SECONDS if self._goes_on() and stream.over and not self._questions else None
+                waiting: list[asyncio.Future[Any]] = [reading, *self._questions]
+                done, _ = await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    return None
+                await self._take_answers(stream)
+            return reading.result()
+        finally:
+            if not reading.done():
+                reading.cancel()
+                await asyncio.wait([reading])
+
+    async def _perform(self, stream: StreamFilter, steps: Iterable[Step]) -> None:
+        """Do what the filter says: send first, since nothing that is to be sent waits for a question or an end that
+        comes with it; then ask, and settle what has ended."""
+        todo = list(steps)
+        while todo:
+            if out := b"".join(step.data for step in todo if isinstance(step, Send)):
+                await self._client.write(out)
+            todo, rest = [], [step for step in todo if not isinstance(step, Send)]
+            for step in rest:
+                match step:
+                    case Broken(error):
+                        raise error
+                    case Ended():
+                        todo += await self._ended(step)
+                    case Asked() | LookUp():
+                        self._ask(step)
+
+    # -- questions
+
+    def _ask(self, step: Asked | LookUp) -> None:
+        ledger = self._settling.ledger
+        work = consult(ledger, step.consult) if isinstance(step, Asked) else has_id(ledger, step.call_id)
+        self._questions[asyncio.ensure_future(work)] = step
+
+    async def _take_answers(self, stream: StreamFilter) -> None:
+        """Tell the filter what has been answered by now. Raises StoreError."""
+        for task in [task for task in self._questions if task.done()]:
+            step, answer = self._questions.pop(task), task.result()
+            tell = stream.answer if isinstance(step, Asked) else stream.known
+            await self._perform(stream, tell(step.key, answer, self._now()))
+
+    async def _settle_questions(self, stream: StreamFilter) -> None:
+        while self._questions:
+            await asyncio.wait(self._questions, return_when=asyncio.FIRST_COMPLETED)
+            await self._take_answers(stream)
+
+    async def _drop_questions(self) -> None:
+        tasks, self._questions = list(self._questions), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _now(self) -> float:
+        return self._services.timer()
+
+
+async def _first_of(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
