@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from proxy.core import jsontext
 from proxy.core.policy.verdicts import Consult
-from proxy.errors import StoreError
+from proxy.core.protocol.sse import render
+from proxy.errors import StoreError, UpstreamError
 from proxy.server.http import Answer, Headers, RequestHead, without
 from proxy.server.ledger import Ledger
 from proxy.server.replies import REQUEST_ID
@@ -23,6 +25,16 @@ _OF_THE_BODY = (
     "content-md5",
     "accept-ranges",
 )
+
+
+class UpstreamAnswerError(Exception):
+    """A continuation was answered with an error: that answer goes to the client."""
+
+    def __init__(self, status: int, headers: Headers, body: bytes) -> None:
+        super().__init__(str(status))
+        self.status = status
+        self.headers = headers
+        self.body = body
 
 
 @asynccontextmanager
@@ -56,3 +68,14 @@ async def has_id(ledger: Ledger, call_id: str) -> bool:
 def changed_headers(headers: Headers, request_id: str) -> Headers:
     """The headers of an answer whose body was changed, less those of the body that is gone."""
     return (*without(headers, *_OF_THE_BODY), (REQUEST_ID, request_id))
+
+
+def error_event_of(body: bytes) -> bytes:
+    """The upstream's error as an event of a stream."""
+    try:
+        value = jsontext.parse(body)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and value.get("error"):
+        return render(jsontext.render({"error": value["error"]}))
+    raise UpstreamError("The upstream refused to go on with the answer.", kind="protocol")

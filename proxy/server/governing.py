@@ -30,6 +30,7 @@ from proxy.core.history import Entry, EntryKind
 from proxy.core.protocol.chat import ChatRequest, declaration, digests, read_history, read_request
 from proxy.errors import ProxyError, StoreError
 from proxy.server.answering import Answering
+from proxy.server.chat_whole import ChatAnswers
 from proxy.server.coding import decode_request, readable_accept
 from proxy.server.deferral import surface_due
 from proxy.server.http import Headers, RequestHead, header, joined, replaced, without
@@ -243,7 +244,8 @@ class _Chat:
             used_ids=used_ids,
             resume=await self._earlier_try(digest),
         )
-        answering = Answering(self._services, self._exchange, settling, question, denied=denied)
+        answers = ChatAnswers(self._services, self._exchange, settling, question=question, denied=denied)
+        answering = Answering(self._services, self._exchange, settling, answers)
         coded = bool(header(head.headers, "content-encoding")) and question.changed
         first = question.body if question.changed else sent
         try:

@@ -271,9 +271,10 @@ def _trimmed(out: list[Piece], restore_bytes: int) -> list[Piece]:
     return out
 
 
-def denied_in_a_row(entries: Sequence[Entry], out: Sequence[Piece]) -> int:
-    """How many calls in a row were blocked last, since the last message of the user."""
-    count = 0
+def denied_in_a_row(entries: Sequence[Entry], out: Sequence[Piece], before: int = 0) -> int:
+    """How many calls in a row were blocked last, since the last message of the user; `before`: in what the upstream
+    remembers of the conversation."""
+    count = before
     kinds = {e.index: e for e in entries}
     for piece in out:
         if isinstance(piece, Kept | PutText):

@@ -52,6 +52,11 @@ def is_weak_id(call: ToolCall) -> bool:
     return bool(_COUNTER.fullmatch(call_id)) and (call.name in call_id or ":" in call_id or "#" in call_id)
 
 
+def is_strong(name: str) -> bool:
+    """Whether an id that is no call's can be told from every other."""
+    return len(name) >= _STRONG
+
+
 def given_ids(calls: Sequence[ToolCall], taken: Collection[str], fresh_id: Callable[[], str]) -> list[str]:
     """The ids that a client gets for the surfaced calls of a batch that enters the ledger: a call's own where it
     can be told from every other. `taken` are ids of the request's history and of the tenant's ledger."""

@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from proxy.errors import UpstreamError
-from proxy.server.relaying import error_event_of
+from proxy.server.asking import error_event_of
 from tests.e2e.chat import USAGE, A, B, C, answer, body, call, chunk, events, stream
 from tests.e2e.sidecall import Got, Sidecall, policy, rule, sidecall
 from tests.fake_upstream import Events, FakeUpstream, Whole
 
 TOOLS = ("search", "delete", "cap")
-
-
-@pytest.fixture
-async def here(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Sidecall]:
-    path = policy(
-        tmp_path,
-        rule("no", "delete", block={"message": "no"}),
-        rule("cap", "cap", rewrite={"clamp": {"n": {"max": 10}}}),
-        rule("pong", "ping", answer={"content": "pong"}),
-    )
-    async with sidecall(upstream.url, policies=[path]) as running:
-        yield running
 
 
 async def ask(here: Sidecall, **more: Any) -> Got:
@@ -82,14 +68,6 @@ async def test_usage_that_nobody_asked_for_is_not_made_up(here: Sidecall, upstre
     assert got.data.endswith(b"data: [DONE]\n\n")
 
 
-async def test_an_upstream_that_stays_open_behind_its_end(here: Sidecall, upstream: FakeUpstream) -> None:
-    """A connection that is left open holds up no continuation."""
-    never = asyncio.Event()
-    upstream.script(Events([*events(call(A, "delete")), never], done=False), stream(text="done"))
-    got = await ask(here)
-    assert got.assembled()["content"] == "done"
-
-
 async def test_a_changed_call_is_sent_in_one_piece(here: Sidecall, upstream: FakeUpstream) -> None:
     """Under its own id, numbered without gaps, between calls that stream as they came."""
     upstream.script(stream(call(A, "delete"), call(B, "cap", n=99), call(C, "search", q="x"), text="Hm."))
@@ -98,21 +76,6 @@ async def test_a_changed_call_is_sent_in_one_piece(here: Sidecall, upstream: Fak
         {"id": B, "type": "function", "function": {"name": "cap", "arguments": '{"n":10}'}},
         call(C, "search", q="x"),
     ]
-
-
-async def test_text_does_not_wait_for_a_call(here: Sidecall, upstream: FakeUpstream) -> None:
-    """What is said while a call waits for its arguments reaches the client at once."""
-    gate = asyncio.Event()
-    made = events(call(A, "cap", n=99))
-    upstream.script(Events([*made[:3], chunk({"content": "meanwhile"}), gate, *made[3:]]))
-    sent = body(tools=TOOLS, stream=True)
-    async with here.session.post(f"{here.url}/v1/chat/completions", json=sent) as answered:
-        found = b""
-        while b"meanwhile" not in found:
-            found += await answered.content.readany()
-        assert b"cap" not in found
-        gate.set()
-        assert b"cap" in await answered.content.read()
 
 
 @pytest.mark.parametrize(
@@ -166,16 +129,6 @@ async def test_several_choices_in_one_event(here: Sidecall, upstream: FakeUpstre
     assert got.assembled(1)["tool_calls"] == [call(B, "search")]
     assert got.assembled(1)["finish"] == "tool_calls"
     assert got.data.count(b"[DONE]") == 1
-
-
-async def test_what_is_held_is_given_back(here: Sidecall, upstream: FakeUpstream) -> None:
-    """Buffers that a stream took are free when it ends, however it ends."""
-    made = events(call(A, "cap", text="x" * 5000))
-    for script in (Events(made), Events(made, break_after=4)):
-        upstream.script(script)
-        await ask(here)
-    assert here.running.services.budget.held == 0
-    assert here.value("streams_active") == 0
 
 
 def test_an_error_in_the_form_of_a_stream() -> None:

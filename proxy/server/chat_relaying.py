@@ -18,9 +18,8 @@ from proxy.core.exchange.steps import Ended, Step, StreamLimits
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.protocol.chat import content_text
 from proxy.core.protocol.completion import added_usage
-from proxy.core.protocol.sse import render
 from proxy.errors import RequestError, UpstreamError
-from proxy.server.asking import ask, changed_headers
+from proxy.server.asking import ask, changed_headers, error_event_of
 from proxy.server.body import BodyReader
 from proxy.server.http import Headers, RequestHead, header, without
 from proxy.server.pumping import Pump
@@ -234,14 +233,3 @@ class Relaying:
             out += self._lead.done_event.raw
         if out:
             await self._client.write(out)
-
-
-def error_event_of(body: bytes) -> bytes:
-    """The upstream's error as an event of a stream."""
-    try:
-        value = jsontext.parse(body)
-    except ValueError:
-        value = None
-    if isinstance(value, dict) and value.get("error"):
-        return render(jsontext.render({"error": value["error"]}))
-    raise UpstreamError("The upstream refused to go on with the answer.", kind="protocol")

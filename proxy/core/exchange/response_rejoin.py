@@ -1,0 +1,343 @@
+"""A response's input as the model is to see it: batches whole again, hidden rounds in their places, results judged.
+
+`batch/rejoin.py` says what stands where; here it becomes items. A client shows most of a hidden round itself (its
+messages and its reasoning are no secret), so the items that it shows are taken for those of the record, and stand in
+the record's order. Where the upstream keeps the conversation, only results are added.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.core.batch.record import BatchRecord, CallRecord, Round
+from proxy.core.batch.rejoin import TRIMMED, Anchor, Kept, Piece, PutBatch, PutRound, PutText
+from proxy.core.batch.split import is_strong
+from proxy.core.calls import BatchId, CallId, Kind, ToolCall
+from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.results import JudgedResult, judge_texts
+from proxy.core.exchange.turns import Form
+from proxy.core.history import Entry, EntryKind
+from proxy.core.jsontext import Path
+from proxy.core.policy.verdicts import ResultOutcome, ResultVerdict
+from proxy.core.protocol.chat import meaning
+from proxy.core.protocol.response_events import is_own_id
+from proxy.core.protocol.response_items import edited_call, item_identity, message_text, result_items
+from proxy.core.protocol.response_request import ResponseRequest, raw_items, read_history
+
+NOT_AVAILABLE = "(result no longer available)"
+NOT_RUN = "(not run: the turn was ended)"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """The items of a request, those that were carried over from an earlier one first."""
+
+    raws: Sequence[bytes]
+    values: Sequence[Any]
+    entries: Sequence[Entry]
+
+    @classmethod
+    def of(cls, request: ResponseRequest, carried: Sequence[str] = ()) -> Sent:
+        raws = [*(item.encode() for item in carried), *raw_items(request)]
+        values = [*(jsontext.parse_own(item.encode()) for item in carried), *request.items]
+        return cls(raws, values, read_history(values))
+
+    def with_references(self, batches: Mapping[BatchId, BatchRecord]) -> Sent:
+        """The same, with references to surfaced calls as the calls that they stand for."""
+        calls = {
+            item_id: replace(call.call, call_id=CallId(call.given_id))
+            for batch in batches.values()
+            for call in batch.calls
+            if call.stage is not None and (item_id := _id_of(call))
+        }
+        entries = list(self.entries)
+        for index, value in enumerate(self.values):
+            if isinstance(value, dict) and value.get("type") == "item_reference" and value.get("id") in calls:
+                entries[index] = Entry(index, EntryKind.CALLS, calls=(calls[value["id"]],))
+        return Sent(self.raws, self.values, entries)
+
+
+def _id_of(call: CallRecord) -> str:
+    item = jsontext.parse_own(call.raw.encode())
+    found = item.get("id") if isinstance(item, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def item_digest(item: dict[str, Any]) -> str:
+    """What the message that ended a turn is found by: its id, and where that may come again, its text too."""
+    item_id = item.get("id")
+    parts = [item_id] if isinstance(item_id, str) and is_strong(item_id) else [item_id, message_text(item)]
+    return hashlib.sha256(jsontext.render(["item", *parts])).hexdigest()
+
+
+def response_form(request: ResponseRequest) -> Form:
+    """What records of a response look like."""
+    return Form(
+        digest_of=item_digest,
+        text_of=lambda _: "",  # what was said in a round stands in items of its own
+        stored=request.stored,
+        remembered=request.stored or request.remembered,
+        wants_json=request.wants_json,
+    )
+
+
+# ---------------------------------------------------------------- results
+
+
+def judge_results(sent: Sent, calls: Mapping[str, ToolCall], *, judge: Judge) -> list[JudgedResult]:
+    """Every result of an input on its way to the model. `calls` are calls that the upstream has, by the ids that the
+    client knows them by."""
+    shown = dict(calls)
+    found: list[JudgedResult] = []
+    for entry in sent.entries:
+        shown |= {call.call_id: call for call in entry.calls}
+        if entry.kind is not EntryKind.RESULT:
+            continue
+        call = shown.get(entry.call_id) or ToolCall(CallId(entry.call_id), entry.name, "")
+        item = sent.values[entry.index]
+        if item["type"] == "mcp_approval_response":
+            found.append(JudgedResult(entry.index, call, ResultVerdict("", ResultOutcome.OK), None))
+            continue
+        verdict, changes = judge_texts(judge, call, _texts(item), whole=lambda text, item=item: _whole(item, text))  # type: ignore[misc]
+        message = jsontext.edit(sent.raws[entry.index], changes) if changes else None
+        found.append(JudgedResult(entry.index, call, verdict, message))
+    return found
+
+
+_SPOKEN = ("text", "stdout", "stderr")
+
+
+def _texts(item: dict[str, Any]) -> dict[Path, str]:
+    output = item.get("output")
+    if isinstance(output, str):
+        return {("output",): output}
+    return {
+        ("output", number, key): part[key]
+        for number, part in enumerate(output if isinstance(output, list) else [])
+        if isinstance(part, dict)
+        for key in _SPOKEN
+        if isinstance(part.get(key), str)
+    }
+
+
+def _whole(item: dict[str, Any], text: str) -> dict[Path, bytes | None]:
+    """The changes that put a text in the place of a whole output."""
+    kind = item["type"].removesuffix("_output")
+    call = ToolCall(CallId(""), "", "")
+    if kind in ("shell_call", "computer_call"):
+        call = replace(call, name=kind.removesuffix("_call"), kind=Kind.ACTION)
+        own = result_items(call, text, blocked=False)[0]
+        return {("output",): jsontext.raw(own, ("output",))}
+    return {("output",): jsontext.render(text)}
+
+
+# ---------------------------------------------------------------- pieces to items
+
+
+class _Shown:
+    """The client's items, found again by what tells them apart; each is taken once."""
+
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
+        self._free: dict[tuple[str, str], list[int]] = {}
+        self.taken: set[int] = set()
+        for index, value in enumerate(sent.values):
+            if isinstance(value, dict) and (found := item_identity(value)):
+                self._free.setdefault(found, []).append(index)
+
+    def take(self, item: dict[str, Any], near: int) -> int | None:
+        """Where the client shows an item of the turn around the entry `near`."""
+        identity = item_identity(item)
+        first, last = self._turn(near)
+        for place in self._free.get(identity, ()) if identity else ():
+            if first <= place <= last and place not in self.taken:
+                self.taken.add(place)
+                return place
+        return None
+
+    def _turn(self, near: int) -> tuple[int, int]:
+        """The items between the user's words before and behind an entry."""
+        users = [e.index for e in self._sent.entries if e.kind is EntryKind.USER]
+        before = max((u for u in users if u < near), default=-1)
+        behind = min((u for u in users if u > near), default=len(self._sent.entries))
+        return before + 1, behind - 1
+
+
+class Rendering:
+    """The items that the upstream gets. `raws` are the client's, with their results as rules left them; `remembered`:
+    the upstream has the calls."""
+
+    def __init__(self, sent: Sent, raws: Sequence[bytes], *, remembered: bool) -> None:
+        self._sent = sent
+        self._raws = raws
+        self._remembered = remembered
+        self._shown = _Shown(sent)
+
+    def items(self, pieces: Sequence[Piece]) -> list[bytes]:
+        rendered = [(piece, self._put(piece, near)) for piece, near in _with_places(pieces)]
+        out: list[bytes] = []
+        for piece, put in rendered:
+            if not isinstance(piece, Kept):
+                out += put
+            elif piece.index not in self._shown.taken and (kept := self._kept(piece.index)) is not None:
+                out.append(kept)
+        return out
+
+    def _kept(self, index: int) -> bytes | None:
+        """A client's item. The upstream has never heard of the ids of the proxy's own messages."""
+        value = self._sent.values[index]
+        if not isinstance(value, dict) or not is_own_id(value.get("id")):
+            return self._raws[index]
+        return None if value.get("type") == "item_reference" else without_id(self._raws[index])
+
+    def _put(self, piece: Piece, near: int) -> list[bytes]:
+        match piece:
+            case PutRound(hidden, trimmed):
+                return [*self._round(hidden, near), *round_results(hidden, trimmed)]
+            case PutText(index, content):
+                return list(self._last_round(content, index))
+            case PutBatch(anchor, results):
+                calls = [] if self._remembered else list(self._batch(anchor))
+                return [*calls, *self._results(anchor.batch, results)]
+            case _:
+                return []
+
+    def _round(self, hidden: Round, near: int) -> list[bytes]:
+        layout = [*_layout(hidden.message)]
+        held = [isinstance(value, dict) and "call_id" in value or _is_approval(value) for _, value in layout]
+        return self._laid_out(layout, held, near)
+
+    def _last_round(self, content: str, index: int) -> Iterator[bytes]:
+        """The items of the round that ended a turn, as far as the client shows them."""
+        for raw, value in _layout(content):
+            place = self._shown.take(value, index)
+            if place is not None:
+                yield without_id(raw) if is_own_id(value.get("id")) else self._raws[place]
+
+    def _batch(self, anchor: Anchor) -> list[bytes]:
+        batch, layout, held = anchor.batch, [], []
+        for raw, value in _layout(batch.message):
+            if not isinstance(value, int):
+                layout.append((raw, value))
+                held.append(False)
+            elif value not in anchor.left_out:
+                record = batch.calls[value]
+                layout.append((self._call_again(anchor, value, record), None))
+                held.append(record.stage is None)
+        for record in batch.calls:  # a reference to what the client should not know of gives way
+            if record.stage is None:
+                self._shown.take({"type": "item_reference", "id": _id_of(record)}, anchor.entries[0])
+        return self._laid_out(layout, held, anchor.entries[0])
+
+    def _laid_out(self, layout: Sequence[tuple[bytes, Any]], held: Sequence[bool], near: int) -> list[bytes]:
+        """Calls as they are, other items as the client shows them; reasoning that led to a held call in any case."""
+        out: list[bytes] = []
+        for at, (raw, value) in enumerate(layout):
+            if value is None or held[at]:
+                if value is not None:
+                    self._shown.take(value, near)
+                out.append(raw)
+                continue
+            place = self._shown.take(value, near)
+            if place is not None:
+                out.append(self._raws[place])
+            elif value.get("type") == "reasoning" and _leads_to_held(layout, held, at):
+                out.append(raw)
+        return out
+
+    def _call_again(self, anchor: Anchor, ordinal: int, record: CallRecord) -> bytes:
+        """A call as the upstream is to see it: a held one as the model made it, a surfaced one as it was given, with
+        arguments that the client edited; a reference to it stays one."""
+        raw = record.raw.encode()
+        if record.stage is None:
+            return raw
+        shown = anchor.shown.get(ordinal)
+        for index in anchor.entries:
+            value = self._sent.values[index]
+            if value.get("type") == "item_reference" and value.get("id") == _id_of(record):
+                return self._raws[index]
+        given = record.call.text if record.given is None else record.given
+        if shown is not None and meaning(shown.text) != meaning(given):
+            return edited_call(raw, record.call, text=shown.text)
+        return raw if record.original or record.given is None else edited_call(raw, record.call, text=record.given)
+
+    def _results(self, batch: BatchRecord, results: Sequence[int | str | None]) -> list[bytes]:
+        out: list[bytes] = []
+        notes: list[bytes] = []
+        for call, found in zip(batch.calls, results, strict=True):
+            if isinstance(found, str):
+                own, *more = result_items(call.call, found, blocked=call.blocked)
+                out.append(own)
+                notes += more
+            elif found is not None and call.given_id == call.call.call_id:
+                out.append(self._raws[found])
+            elif found is not None:
+                out.append(jsontext.edit(self._raws[found], {("call_id",): jsontext.render(call.call.call_id)}))
+        return [*out, *notes]
+
+
+def _with_places(pieces: Sequence[Piece]) -> list[tuple[Piece, int]]:
+    """Each piece with an entry of its turn; a hidden round belongs to the turn of the piece behind it."""
+    found: list[tuple[Piece, int]] = []
+    near = 0
+    for piece in reversed(pieces):
+        match piece:
+            case Kept(index) | PutText(index):
+                near = index
+            case PutBatch(anchor):
+                near = anchor.entries[0]
+        found.append((piece, near))
+    return found[::-1]
+
+
+def _leads_to_held(layout: Sequence[tuple[bytes, Any]], held: Sequence[bool], at: int) -> bool:
+    for behind in range(at + 1, len(layout)):
+        value = layout[behind][1]
+        if held[behind] or value is None or value.get("type") != "reasoning":
+            return held[behind]
+    return False
+
+
+def _layout(message: str) -> list[tuple[bytes, Any]]:
+    """The items of a round with their bytes; a number stands for a call of a batch."""
+    data = message.encode()
+    return list(zip(jsontext.elements(data), jsontext.parse_own(data), strict=True))
+
+
+def _is_approval(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("type") == "mcp_approval_request"
+
+
+def without_id(raw: bytes) -> bytes:
+    return jsontext.edit(raw, {("id",): None})
+
+
+def round_items(hidden: Round) -> list[bytes]:
+    """A hidden round as items, behind the request that led to it."""
+    return [*jsontext.elements(hidden.message.encode()), *round_results(hidden)]
+
+
+def round_results(hidden: Round, trimmed: Sequence[bool] | None = None) -> list[bytes]:
+    """The results of a hidden round; notes that go with some of them stand behind them all."""
+    marks = trimmed or [False] * len(hidden.results)
+    found = [
+        result_items(result.call, TRIMMED if cut else result.text, blocked=result.blocked)
+        for result, cut in zip(hidden.results, marks, strict=True)
+    ]
+    return [*(items[0] for items in found), *(note for items in found for note in items[1:])]
+
+
+def results_again(sent: Sent, judged: Sequence[JudgedResult]) -> Sequence[bytes]:
+    """The client's items with their results as rules left them."""
+    changed = {j.index: j.message for j in judged if j.message is not None}
+    return [changed.get(index, raw) for index, raw in enumerate(sent.raws)] if changed else sent.raws
+
+
+def given_items(batch: BatchRecord, ordinals: Sequence[int]) -> list[bytes]:
+    """Calls of a batch that are surfaced now, as the client gets them."""
+    calls = (batch.calls[ordinal] for ordinal in ordinals)
+    return [edited_call(c.raw.encode(), c.call, call_id=c.given_id, text=c.given) for c in calls]
