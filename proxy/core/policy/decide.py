@@ -6,7 +6,7 @@ alone rules out, and answers what may be asked of the rest. No rule is written o
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -32,7 +32,7 @@ from proxy.core.policy.verdicts import (
     Then,
     Verdict,
 )
-from proxy.core.policy.views import CallView
+from proxy.core.policy.views import CallView, is_declared
 
 __all__ = [
     "Chain",
@@ -149,9 +149,9 @@ class Chain:
     def has_result_rules(self) -> bool:
         return bool(self._rules.results)
 
-    def hidden_by(self, name: str) -> RuleName | None:
-        """The enforced rule that hides a tool from this request."""
-        tool = NamedTool.of(name)
+    def hidden_by(self, name: str, namespace: str = "") -> RuleName | None:
+        """The enforced rule that hides a tool from this request; `namespace` may be the label of its MCP server."""
+        tool = NamedTool.of(name, namespace)
         for rule in self._rules.calls:
             if not isinstance(rule.action, Hide):
                 break
@@ -166,7 +166,7 @@ class Chain:
         if wrapper and (self._rules.calls or self._setting.default is DefaultAction.BLOCK):
             needs = Needs.ARGUMENTS
         tool = NamedTool.of(name, namespace)
-        declared = any(n in self._setting.facts.declared for n in (name, *tool.exact))
+        declared = is_declared(tool, owner, self._setting.facts)
         for lane in self._rules.lanes:
             if wrapper or lane.guard.fits_call(tool, owner, declared=declared):
                 needs = max(needs, lane.guard.needs)
@@ -176,6 +176,29 @@ class Chain:
                 if rule.always_ends and not wrapper:
                     break
         return needs
+
+    def may_hold_upstream(self, label: str, names: Collection[str] | None) -> bool:
+        """Whether a call of an MCP server that the upstream asks could be held, when it may have any of these names
+        (none given: any name at all). Where that cannot be told it could."""
+        if not names:
+            return self._may_hold(lambda guard: guard.may_fit_server(label), lambda guard: guard.fits_server(label))
+        return any(self._may_hold_tool(NamedTool.of(name, label)) for name in names)
+
+    def _may_hold_tool(self, tool: NamedTool) -> bool:
+        def fits(guard: Guard) -> bool:
+            return guard.fits_call(tool, Owner.UPSTREAM, declared=True)
+
+        return self._may_hold(fits, fits)
+
+    def _may_hold(self, may_fit: Callable[[Guard], bool], fits: Callable[[Guard], bool]) -> bool:
+        """Whether the upstream's calls for which rules fit in this way could be held; what a rule that always ends lets
+        go ahead reaches no other."""
+        for rule in self._rules.calls:
+            if rule.could_hold_upstream and may_fit(rule.guard):
+                return True
+            if rule.always_ends and fits(rule.guard):
+                return False
+        return self._setting.default is DefaultAction.BLOCK
 
     def judge(self, subject: Subject) -> Judgement:
         """The verdict on a call; yields only for what the world must say (`limit`)."""
@@ -188,8 +211,9 @@ class Chain:
         return _without_consults(judge(rules, subject, self._setting))
 
     def lanes(self, subject: Subject) -> tuple[Lane, ...]:
-        """The limits on calls at a time that a call falls under; a condition that cannot be judged counts as met."""
-        if not self._rules.lanes:
+        """The limits on calls at a time that a call falls under; a condition that cannot be judged counts as met. What
+        the upstream runs is never put off, and falls under none."""
+        if not self._rules.lanes or subject.owner is Owner.UPSTREAM:
             return ()
         view = CallView(self._setting.facts, subject)
         return tuple(Lane(lane.policy, lane.most) for lane in self._rules.lanes if _falls_under(lane, view))

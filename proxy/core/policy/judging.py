@@ -164,7 +164,7 @@ class _Run:
                 counted = yield CountCall(self._key(name, action), action.most, action.window)
                 return None if counted else self._block(name, _too_many(action))
             case Defer():
-                return _Deferral()
+                return None if self._view.is_upstreams else _Deferral()
             case _:
                 # An approval, another service's or a middleware's decision would be asked for here, with a yield.
                 assert_never(action)
@@ -189,7 +189,7 @@ class _Run:
         if view.is_upstreams or not self._setting.may_change:
             raise EvaluationError("the arguments of this call cannot be changed")
         text = view.written(new)
-        schema = None if view.is_free_text else self._setting.schemas.of(view.tool, view.subject.call.name)
+        schema = None if view.is_free_text else self._setting.schemas.of(view.tool)
         if schema is not None and schema.accepts(view.original()) and not schema.accepts(new):
             raise EvaluationError("the new arguments do not fit the declared schema")
         return _Change(new, text, action.original_history)
@@ -200,7 +200,7 @@ class _Run:
             return f"the arguments cannot be read: {misread}"
         schema = action.schema
         if schema is None:
-            schema = self._setting.schemas.required(self._view.tool, self._view.subject.call.name)
+            schema = self._setting.schemas.required(self._view.tool)
         complaints = "" if schema is None else schema.complaints(self._view.arguments())
         return f"the arguments do not fit: {complaints}" if complaints else ""
 

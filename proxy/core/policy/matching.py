@@ -79,6 +79,23 @@ class CallMatch:
             return False
         return self.fits_tool(tool)
 
+    def may_fit_server(self, label: str) -> bool:
+        """Whether some call of a server that the upstream asks could fit: any glob fits some name, so that only
+        `notTools` can leave out a whole server."""
+        if not self._fits_upstreams:
+            return False
+        return self.not_tools is None or not self.not_tools.take_all_behind(label)
+
+    def fits_server(self, label: str) -> bool:
+        """Whether every call of a server that the upstream asks is sure to fit."""
+        if not self._fits_upstreams or self.not_tools is not None:
+            return False
+        return self.tools is None or self.tools.take_all_behind(label)
+
+    @property
+    def _fits_upstreams(self) -> bool:
+        return self.owner in (None, Owner.UPSTREAM) and self.declared is not False
+
     def fits_arguments(self, arguments: Object) -> bool:
         """Raises UnjudgeableError, save where a condition that cannot be judged does not hold."""
         try:

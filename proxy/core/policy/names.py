@@ -7,7 +7,7 @@ one spelling that it was written with. Nothing but names is known here.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from proxy.core.calls import PARALLEL_WRAPPER, run_name
@@ -43,17 +43,25 @@ def is_parallel_wrapper(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NamedTool:
-    """A call's tool: its name as it would be run, alone and behind its namespace or server label."""
+    """A call's tool: its name as it would be run, alone and behind its namespace or server label. `spellings` are what
+    a request would declare it as: of a tool in a namespace only what stands behind it."""
 
     exact: tuple[str, ...]
     folded: tuple[str, ...]
     name: str
+    spellings: tuple[str, ...]
 
     @classmethod
     def of(cls, name: str, namespace: str = "") -> NamedTool:
         run = run_name(name)
         exact = (run, f"{namespace}.{run}") if namespace else (run,)
-        return cls(exact, tuple(reading for spelling in exact for reading in readings(spelling)), run)
+        folded = tuple(reading for spelling in exact for reading in readings(spelling))
+        spellings = tuple(f"{namespace}.{one}" if namespace else one for one in dict.fromkeys((name, run)))
+        return cls(exact, folded, run, spellings)
+
+    def declared_as(self, declared: Collection[str]) -> str | None:
+        """The name under which a request declares the tool; None where it does not."""
+        return next((spelling for spelling in self.spellings if spelling in declared), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,11 @@ class NameGlobs:
 
     def fits_exactly(self, tool: NamedTool) -> bool:
         return any(glob.fits(name) for glob in self._exact for name in tool.exact)
+
+    def take_all_behind(self, namespace: str) -> bool:
+        """Whether a glob, as it is written, fits every name behind this namespace: one that fits the namespace and its
+        dot, and then takes any text."""
+        return any(glob.source[-1] == "*" and glob.fits(f"{namespace}.") for glob in self._exact)
 
 
 def _folded_globs(glob: str) -> list[str]:

@@ -103,6 +103,14 @@ class Guard:
     def fits_call(self, tool: NamedTool, owner: Owner, *, declared: bool) -> bool:
         return all(match.fits_call(tool, owner, declared=declared) for match in self.calls)
 
+    def may_fit_server(self, label: str) -> bool:
+        """Whether some call of a server that the upstream asks could fit, as far as names and owner tell."""
+        return all(match.may_fit_server(label) for match in self.calls)
+
+    def fits_server(self, label: str) -> bool:
+        """Whether every call of a server that the upstream asks fits, as far as names and owner tell."""
+        return all(match.fits_server(label) for match in self.calls)
+
     @property
     def is_for_all_requests(self) -> bool:
         return all(match == RequestMatch() for match in self.requests)
@@ -154,6 +162,14 @@ class Rule:
         if self.origin.shadow:
             return False
         return not isinstance(self.action, Allow) or (self.guard.has_conditions and not self.origin.ignores_errors)
+
+    @property
+    def could_hold_upstream(self) -> bool:
+        """As `could_hold`, of a call that the upstream runs: that cannot be put off, and where it would be answered or
+        changed there is an error instead, which a policy may ignore."""
+        if isinstance(self.action, Defer):
+            return self.guard.has_conditions and not (self.origin.shadow or self.origin.ignores_errors)
+        return self.could_hold and not (isinstance(self.action, Answer | Rewrite) and self.origin.ignores_errors)
 
     @property
     def needs(self) -> Needs:

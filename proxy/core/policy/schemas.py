@@ -16,21 +16,21 @@ class DeclaredSchemas:
         self._facts = facts
         self._compiled: dict[str, Schema | ValueError] = {}
 
-    def of(self, tool: NamedTool, written: str) -> Schema | None:
+    def of(self, tool: NamedTool) -> Schema | None:
         """The schema of a tool; None where there is none, or none that can be used."""
-        found = self._find(tool, written)
+        found = self._find(tool)
         return found if isinstance(found, Schema) else None
 
-    def required(self, tool: NamedTool, written: str) -> Schema | None:
+    def required(self, tool: NamedTool) -> Schema | None:
         """As `of`, but raises EvaluationError for a schema that cannot be used."""
-        found = self._find(tool, written)
+        found = self._find(tool)
         if isinstance(found, ValueError):
             raise EvaluationError(str(found))
         return found
 
-    def _find(self, tool: NamedTool, written: str) -> Schema | ValueError | None:
+    def _find(self, tool: NamedTool) -> Schema | ValueError | None:
         declared = self._facts.declared
-        name = next((n for n in (written, *tool.exact) if n in declared), None)
+        name = tool.declared_as(declared)
         if name is None or declared[name] is None:
             return None
         if name not in self._compiled:

@@ -6,6 +6,7 @@ A view also remembers whether an enforced rule looked at the arguments, and what
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from proxy.core.arguments import Arguments, Wrapping, read_arguments, render_arguments
 from proxy.core.calls import Kind, Owner, RequestFacts
@@ -16,6 +17,12 @@ from proxy.core.policy.names import NamedTool
 from proxy.core.policy.rules import Guard
 from proxy.core.policy.values import same
 from proxy.core.policy.verdicts import Subject
+
+
+def is_declared(tool: NamedTool, owner: Owner, facts: RequestFacts) -> bool:
+    """Whether the request declares a tool. One that the upstream runs is its server's, whose list a request need not
+    show: nobody made it up."""
+    return owner is Owner.UPSTREAM or tool.declared_as(facts.declared) is not None
 
 
 class CallView:
@@ -38,7 +45,7 @@ class CallView:
         self._facts = facts
         self.subject = subject
         self.tool = NamedTool.of(subject.call.name, subject.call.namespace)
-        self.declared = subject.call.name in facts.declared or any(n in facts.declared for n in self.tool.exact)
+        self.declared = is_declared(self.tool, subject.owner, facts)
         self.enforced = True
         self.looked = False
         self._arguments: Arguments | None = None
@@ -158,6 +165,10 @@ class CallView:
     def _read(self) -> Arguments:
         if self._arguments is None:
             self._arguments = read_arguments(self.subject.call)
+            if self.is_upstreams and self._arguments.canonical is not None:
+                # Its owner cannot be given the text that rules saw, so nobody knows what it will read.
+                problem = "it can be read in two ways"
+                self._arguments = replace(self._arguments, value=None, canonical=None, problem=problem)
         return self._arguments
 
     def _find(self, name: str) -> Json:

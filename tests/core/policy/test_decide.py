@@ -76,6 +76,14 @@ def test_hidden_tools_are_found_by_name() -> None:
     assert chain([rule("a", hide={})]).hidden_by("b") is None
 
 
+def test_a_tool_behind_a_namespace_or_label_is_hidden_by_either_name() -> None:
+    """As `name` and as `namespace.name`."""
+    met = chain([rule("files.read", name="one", hide={}), rule("write", name="other", hide={})])
+    assert met.hidden_by("read", "files") == RuleName("p0", "one")
+    assert met.hidden_by("write", "files") == met.hidden_by("write") == RuleName("p0", "other")
+    assert met.hidden_by("read") is None is met.hidden_by("read", "mail")
+
+
 ARGUMENTS = {"match": {"args": {"a": {"equals": 1}}}}
 
 
@@ -169,6 +177,103 @@ def test_lanes_are_those_of_policies_that_fit() -> None:
     assert met.lanes(subject("x", {"n": "2"})) == (Lane("p1", 2),)
     assert met.needs("x", Owner.CLIENT) is Needs.ARGUMENTS
     assert chain([]).lanes(subject("x")) == ()
+
+
+OWNED = {"match": {"owner": "upstream", "args": {"a": {"equals": 1}}}}
+CLIENTS = {"match": {"tools": ["docs.*"], "owner": "client"}}
+WHEN = {"when": "args.a == 1"}
+
+
+@pytest.mark.parametrize(
+    ("rules", "any_name", "search", "delete"),
+    [
+        ([], False, False, False),
+        ([rule(block=NO)], True, True, True),
+        ([rule("delete*", block=NO)], True, False, True),
+        ([rule("docs.delete", block=NO)], True, False, True),
+        ([rule("mail.delete", block=NO)], True, False, False),
+        ([{"name": "r", "match": {"notTools": ["docs.*"]}, "block": NO}], False, False, False),
+        ([{"name": "r", "match": {"notTools": ["docs.s*"]}, "block": NO}], True, False, True),
+        ([{"name": "r", "match": {"declared": False}, "block": NO}], False, False, False),
+        ([{"name": "r", "match": {"declared": True}, "block": NO}], True, True, True),
+        ([{"name": "r", **OWNED, "block": NO}], True, True, True),
+        ([{"name": "r", **CLIENTS, "block": NO}], False, False, False),
+        ([{"name": "r", "match": {"owner": "proxy"}, "block": NO}], False, False, False),
+        ([rule(answer={"content": "x"})], True, True, True),
+        ([rule(rewrite={"merge": {"a": 1}})], True, True, True),
+        ([rule("search", validate={"schema": True})], True, True, False),
+        ([rule("search", limit={"max": 1, "per": "1h"})], True, True, False),
+        ([rule("search", hide={})], True, True, False),
+        ([rule(defer={})], False, False, False),
+        ([rule(**WHEN, defer={})], True, True, True),
+        ([rule(allow={})], False, False, False),
+        ([rule(**WHEN, allow={})], True, True, True),
+        ([rule(result={"block": {}})], False, False, False),
+        ([rule("search", name="a", allow={}), rule(block=NO)], True, False, True),
+        ([rule("docs.*", name="a", allow={}), rule(block=NO)], False, False, False),
+        ([rule("docs.*", name="a", **WHEN, allow={}), rule(block=NO)], True, True, True),
+        ([{"name": "a", "match": {"notTools": ["x"]}, "allow": {}}, rule(block=NO)], True, False, False),
+        ([rule(name="b", block=NO), rule(name="a", allow={})], True, True, True),
+    ],
+)
+def test_whether_a_call_of_a_hosted_server_could_be_held(
+    rules: list[Any], any_name: bool, search: bool, delete: bool
+) -> None:
+    """What cannot be excluded could be: of any name, and of the names that the request narrows them to."""
+    met = chain(rules)
+    assert met.may_hold_upstream("docs", None) is met.may_hold_upstream("docs", []) is any_name
+    assert met.may_hold_upstream("docs", ["search"]) is search
+    assert met.may_hold_upstream("docs", ["delete"]) is delete
+    assert met.may_hold_upstream("docs", ["search", "delete"]) is (search or delete)
+    shadow = chain(policies({"mode": "shadow", "rules": rules}))
+    assert not shadow.may_hold_upstream("docs", None)
+
+
+def test_an_error_that_is_ignored_holds_nothing() -> None:
+    """Where a rule can only fail, and its failure is ignored, nothing is held."""
+    for parts in ({"answer": {"content": "x"}}, {"rewrite": {"merge": {"a": 1}}}, {**WHEN, "allow": {}}):
+        met = chain(policies({"failurePolicy": "Ignore", "rules": [{"name": "r", **parts}]}))
+        assert not met.may_hold_upstream("docs", None)
+    assert chain(policies({"failurePolicy": "Ignore", "rules": [rule(block=NO)]})).may_hold_upstream("docs", None)
+
+
+def test_what_no_rule_lets_go_ahead_could_be_held_by_default() -> None:
+    """The default action counts where no rule ends the chain before it, and lanes never do."""
+    rules = [{"name": "r", "match": {"tools": ["docs.*"], "owner": "upstream"}, "allow": {}}]
+    met = chain(policies(rules, default=DefaultAction.BLOCK))
+    assert not met.may_hold_upstream("docs", None)
+    assert met.may_hold_upstream("mail", None)
+    assert not met.may_hold_upstream("docs", ["search"])
+    assert met.may_hold_upstream("mail", ["search"])
+    assert not chain(policies({"batch": {"maxParallel": 1}})).may_hold_upstream("docs", None)
+    shadow = policies({"mode": "shadow", "rules": rules}, default=DefaultAction.BLOCK)
+    assert chain(shadow).may_hold_upstream("docs", None)
+
+
+@pytest.mark.parametrize(
+    "names", [("search",), ("delete",), ("", "x"), ("docs.search",), ("Search",), ("functions.delete",)]
+)
+@pytest.mark.parametrize("first", [rule("search", name="a", allow={}), rule("docs.*", name="a", allow={}), None])
+@pytest.mark.parametrize("second", [rule("delete*", block=NO), rule("docs.search", **WHEN, block=NO), None])
+@pytest.mark.parametrize("default", DefaultAction)
+def test_what_could_not_be_held_is_not(names: Any, first: Any, second: Any, default: DefaultAction) -> None:
+    """A call of a server that is said to be safe goes ahead, whatever its arguments."""
+    found = policies([one for one in (first, second) if one], default=default)
+    met = chain(found)
+    held = [
+        judge(found, name, arguments, owner=Owner.UPSTREAM, namespace="docs").held
+        for name in names
+        for arguments in ('{"a": 1}', '{"a": 2}', "[]")
+    ]
+    assert met.may_hold_upstream("docs", names) or not any(held)
+    assert met.may_hold_upstream("docs", None) or not any(held)
+
+
+def test_what_the_upstream_runs_is_in_no_lane() -> None:
+    """An approval is never put off."""
+    met = chain(policies({"batch": {"maxParallel": 1}}))
+    assert met.lanes(subject("x")) == (Lane("p0", 1),)
+    assert met.lanes(subject("x", owner=Owner.UPSTREAM)) == ()
 
 
 def test_without_rules_a_result_stays() -> None:

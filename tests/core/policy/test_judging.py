@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.calls import Batch, Kind, Owner, RequestFacts, Tenant
-from proxy.core.policy.decide import CountCall, Decision, DefaultAction, RuleName, Shadow, Then, Verdict
+from proxy.core.calls import Batch, CallId, Kind, Owner, RequestFacts, Tenant, ToolCall
+from proxy.core.jsontext import render_text
+from proxy.core.policy.decide import CountCall, Decision, DefaultAction, RuleName, Shadow, Subject, Then, Verdict
 from tests.core.policy.engine import NO, UNEVALUATED, blocked, chain, finish, judge, policies, rule, subject
 
 ALLOWED = Verdict(Decision.ALLOWED)
@@ -287,6 +288,123 @@ def test_owner_and_declared_are_matched() -> None:
     assert not judge(made_up, "functions.t", facts=facts).held
     assert not judge(made_up, "read", facts=facts, namespace="files").held
     assert judge(made_up, "read", facts=facts).held
+
+
+def approval(rules: Any, arguments: Any = "{}", **more: Any) -> Verdict:
+    return judge(rules, "search", arguments, owner=Owner.UPSTREAM, kind=Kind.APPROVAL, namespace="docs", **more)
+
+
+@pytest.mark.parametrize(
+    ("parts", "verdict"),
+    [
+        ({"allow": {}}, Verdict(Decision.ALLOWED, "p0", "r")),
+        ({"defer": {}}, ALLOWED),
+        ({"rewrite": {"merge": {"a": 1}}}, ALLOWED),
+        ({"validate": {"schema": {"required": ["a"]}}}, ALLOWED),
+        ({"when": "owner == 'upstream' && declared", "allow": {}}, Verdict(Decision.ALLOWED, "p0", "r")),
+    ],
+)
+def test_a_call_of_the_upstream_may_go_ahead(parts: dict[str, Any], verdict: Verdict) -> None:
+    """It is never put off, and a rewrite that changes nothing is none."""
+    assert approval([{"name": "r", **parts}], {"a": 1}) == verdict
+
+
+@pytest.mark.parametrize(
+    ("parts", "message", "failed"),
+    [
+        ({"block": NO}, "no", False),
+        ({"answer": {"content": "x"}}, UNEVALUATED, True),
+        ({"answer": {"expr": "'x'"}}, UNEVALUATED, True),
+        ({"rewrite": {"merge": {"a": 2}}}, UNEVALUATED, True),
+        ({"rewrite": {"expr": "{'b': 1}"}}, UNEVALUATED, True),
+        ({"validate": {"schema": {"properties": {"a": {"type": "string"}}}}}, "the arguments do not fit: ", False),
+        ({"match": {"tools": ["docs.search"], "owner": "upstream"}, "block": NO}, "no", False),
+    ],
+)
+def test_a_call_of_the_upstream_is_blocked_or_its_rule_fails(parts: dict[str, Any], message: str, failed: bool) -> None:
+    """A call that somebody else runs can be neither answered nor changed."""
+    verdict = approval([{"name": "r", **parts}], {"a": 1})
+    assert (verdict.decision, verdict.failed) == (Decision.BLOCKED, failed)
+    assert (verdict.result or "").startswith(blocked(message))
+    assert verdict.text is None
+    ignoring = policies({"failurePolicy": "Ignore", "rules": [{"name": "r", **parts}]})
+    assert approval(ignoring, {"a": 1}).held is not failed
+
+
+def test_calls_of_the_upstream_are_counted() -> None:
+    """A limit holds for them as for others."""
+    limits = chain([rule("docs.*", limit={"max": 1, "per": "1h", "by": ["tool"]})])
+    made, counting = subject("search", owner=Owner.UPSTREAM, namespace="docs"), Counting()
+    assert [finish(limits.judge(made), counting).held for _ in range(2)] == [False, True]
+
+
+@pytest.mark.parametrize("text", ['{"a":2,"a":1}', '{"a":1} x'])
+def test_a_rule_cannot_read_what_the_upstream_may_read_otherwise(text: str) -> None:
+    """There is no text that its owner could be given instead."""
+    for reading in ({"when": "args.a == 2"}, {"match": {"args": {"a": {"equals": 2}}}}):
+        assert approval([{"name": "r", **reading, "block": NO}], text).failed
+    assert approval([rule(validate={"schema": True})], text).held
+    assert approval([rule("other", when="args.a == 2", block=NO)], text) == ALLOWED
+
+
+def action(name: str, value: Any, rules: Any, **more: Any) -> Verdict:
+    call = ToolCall(CallId("call_1"), name, render_text(value), Kind.ACTION, unwrapped=True)
+    return finish(chain(rules, **more).judge(Subject(call, Owner.CLIENT)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "args"),
+    [
+        ("shell", {"commands": ["ls", "rm -rf /"], "timeout_ms": 5}, {"commands": {"longerThan": 1}}),
+        ("shell", {"commands": ["ls"], "timeout_ms": 5}, {"timeout_ms": {"lt": 10}}),
+        ("local_shell", {"type": "exec", "command": ["ls"], "env": {"A": "1"}}, {"env.A": {"equals": "1"}}),
+        ("apply_patch", {"type": "delete_file", "path": "/etc/x"}, {"type": {"in": ["delete_file"]}}),
+        ("apply_patch", {"type": "update_file", "path": "a/../../x"}, {"path": {"notInside": "/workspace"}}),
+        ("computer", {"type": "click", "x": 1}, {"type": {"equals": "click"}}),
+        ("tool_search", {"goal": "mail"}, {"goal": {"regex": "^ma"}}),
+    ],
+)
+def test_conditions_hold_on_the_action_of_an_item(name: str, value: Any, args: dict[str, Any]) -> None:
+    """Its arguments are the action's object."""
+    assert action(name, value, [{"name": "r", "match": {"tools": [name], "args": args}, "block": NO}]).result == (
+        blocked("no")
+    )
+    assert not action(name, {}, [rule("other", block=NO)]).held
+
+
+def test_expressions_and_rewriting_see_the_action_of_an_item() -> None:
+    """What is written anew is an object again, in no string."""
+    looking = [rule("shell", when="args.commands.exists(c, c.startsWith('rm '))", block=NO)]
+    assert action("shell", {"commands": ["ls", "rm x"]}, looking).held
+    assert not action("shell", {"commands": ["ls"]}, looking).held
+    verdict = action(
+        "shell", {"commands": ["ls"], "timeout_ms": 90_000}, [rule(rewrite={"clamp": {"timeout_ms": {"max": 5000}}})]
+    )
+    assert (verdict.decision, verdict.text) == (Decision.REWRITTEN, '{"commands":["ls"],"timeout_ms":5000}')
+    assert action("shell", ["ls"], looking).failed
+
+
+def test_an_action_is_declared_by_the_type_of_its_tool() -> None:
+    """The request lists `shell`; a shell that it does not list was made up."""
+    made_up = policies([{"name": "r", "match": {"declared": False}, "block": NO}])
+    facts = RequestFacts(declared={"shell": None, "fs.read": None})
+    assert not action("shell", {}, made_up, facts=facts).held
+    assert action("apply_patch", {}, made_up, facts=facts).held
+
+
+def test_a_namespaced_tool_is_not_the_tool_of_that_name_alone() -> None:
+    """Declared is what the namespace declares, and so are its schemas."""
+    facts = RequestFacts(declared={"read": {"required": ["path"]}, "fs.read": {"required": ["file"]}})
+    made_up = [{"name": "r", "match": {"declared": False}, "block": NO}]
+    assert judge(made_up, "read", facts=facts, namespace="mail").held
+    assert not judge(made_up, "read", facts=facts, namespace="fs").held
+    fitting = [rule(validate={"schema": "declared"})]
+    held = [
+        judge(fitting, "read", {given: 1}, facts=facts, namespace=namespace).held
+        for namespace in ("", "fs")
+        for given in ("path", "file")
+    ]
+    assert held == [False, True, True, False]
 
 
 def test_not_tools_is_exact() -> None:

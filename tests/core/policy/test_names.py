@@ -51,6 +51,41 @@ def test_a_namespaced_tool_has_two_names() -> None:
     assert NameGlobs.compile(["files.read"]).fits_exactly(tool)
 
 
+def test_a_namespaced_tool_is_declared_behind_its_namespace() -> None:
+    """Alone it would be another tool."""
+    tool = NamedTool.of("functions.read", "files")
+    assert tool.declared_as({"read", "functions.read"}) is None
+    assert tool.declared_as({"read", "files.read"}) == "files.read"
+    assert NamedTool.of("functions.read").declared_as({"read"}) == "read"
+    assert NamedTool.of("functions.read").declared_as({"read", "functions.read"}) == "functions.read"
+    assert NamedTool.of("files.read").declared_as({"files.read"}) == "files.read"
+
+
+@pytest.mark.parametrize(
+    ("glob", "all_of_them"),
+    [
+        ("*", True),
+        ("docs.*", True),
+        ("doc*", True),
+        ("d?cs.*", True),
+        ("[cd]ocs*", True),
+        ("docs.s*", False),
+        ("docs.", False),
+        ("docs_*", False),
+        ("Docs.*", False),
+        ("doc?", False),
+        ("*docs.[*", False),
+        ("mail.*", False),
+    ],
+)
+def test_globs_that_take_all_behind_a_namespace(glob: str, all_of_them: bool) -> None:
+    """Only what is sure to, as it is written."""
+    globs = NameGlobs.compile(["other", glob])
+    assert globs.take_all_behind("docs") is all_of_them
+    if all_of_them:
+        assert globs.fits_exactly(NamedTool.of("any/thing\n", "docs"))
+
+
 def test_capitals_in_a_row_are_one_word() -> None:
     """An acronym is not taken apart."""
     assert (fold("HTTPServer"), fold("getURL2All")) == ("http_server", "get_url2_all")

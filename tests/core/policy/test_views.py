@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.calls import RequestFacts
+from proxy.core.calls import Kind, Owner, RequestFacts
 from proxy.core.policy.failures import EvaluationError
 from proxy.core.policy.views import CallView
 from tests.core.policy.engine import subject
@@ -38,6 +38,17 @@ def test_what_does_not_parse_is_said(text: str, said: str) -> None:
     found = view(text).misread()
     assert said in found
     assert bool(found) is bool(said)
+
+
+@pytest.mark.parametrize("text", ['{"a":1,"a":2}', '{"a":1} x', '"{\\"a\\":1,\\"a\\":2}"'])
+def test_what_the_upstream_runs_has_one_reading_or_none(text: str) -> None:
+    """Its owner cannot be given the text that rules saw."""
+    seen = CallView(RequestFacts(), subject("t", text, owner=Owner.UPSTREAM, kind=Kind.APPROVAL))
+    assert "two ways" in seen.misread()
+    with pytest.raises(EvaluationError, match="two ways"):
+        seen.arguments()
+    assert seen.new_text is None
+    assert CallView(RequestFacts(), subject("t", '{"a":1}', owner=Owner.UPSTREAM)).arguments() == {"a": 1}
 
 
 def test_the_models_own_arguments_stay_known() -> None:
