@@ -61,6 +61,7 @@ class RequestLog:
 
     `waited` is the seconds that others took: the upstream, the client, a tool; the rest of the duration is
     overhead. `changed`: something of request or answer was changed. `error` is the cause, for the log alone.
+    `next_event` is the number of the next event of a stream whose events are numbered; the line does not show it.
     """
 
     request_id: str
@@ -79,6 +80,7 @@ class RequestLog:
     first_byte: float | None = None
     calls: int = 0
     rounds: int = 0
+    next_event: int | None = None
 
     def fields(self) -> dict[str, Json]:
         known: dict[str, Json] = {

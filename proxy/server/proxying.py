@@ -143,12 +143,12 @@ class DataPlane:
             raise RequestError("this is not a forward proxy", code="method_not_allowed", status=405)
         entry.client = loaded.clients.identify(head.headers)
         found = route(head.method, head.target, upgrade=client.upgrade)
-        entry.api = _api(found.surface)
+        entry.api = found.surface.api
         self._guard.check(found)
         await self._dispatch(client, entry, loaded, found=found)
 
     async def _dispatch(self, client: AioClient, entry: RequestLog, loaded: Loaded, *, found: Route) -> None:
-        if self._is_refused(found.surface, loaded):
+        if self._is_refused(found.surface, loaded) or (found.is_ambiguous and loaded.governs):
             raise _not_governed(found.surface)
         if found.surface in _GOVERNED and (loaded.governs or not await self._ledger.is_empty()):
             entry.governed = True
@@ -240,16 +240,6 @@ def trace_id(traceparent: str) -> str:
     parts = traceparent.strip().split("-")
     valid = len(parts) >= 4 and len(parts[1]) == 32 and all(c in "0123456789abcdef" for c in parts[1])
     return parts[1] if valid else ""
-
-
-def _api(surface: Surface) -> str:
-    match surface:
-        case Surface.CHAT | Surface.STORED_CHAT:
-            return "chat"
-        case Surface.RESPONSES | Surface.STORED_RESPONSES | Surface.RESPONSES_SOCKET:
-            return "responses"
-        case Surface.UNGOVERNED | Surface.OTHER:
-            return "other"
 
 
 def _not_governed(surface: Surface) -> ProxyError:

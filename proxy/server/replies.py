@@ -31,10 +31,13 @@ def error_body(error: ProxyError) -> bytes:
     return render({"error": error_object(error)})
 
 
-def error_event(error: ProxyError, api: str) -> bytes:
-    """An error as an event of a stream, in the form of its API."""
+def error_event(error: ProxyError, api: str, *, number: int | None = None) -> bytes:
+    """An error as an event of a stream, in the form of its API. `number` is its place where events are numbered: one
+    there is flat by its schema; the object in it is for readers that raise on that alone."""
     if api == "responses":
-        return b"event: error\ndata: " + render({**error_object(error), "type": "error"}) + b"\n\n"
+        told = error_object(error)
+        numbered: dict[str, Json] = {} if number is None else {"sequence_number": number}
+        return b"event: error\ndata: " + render({**told, "type": "error", **numbered, "error": told}) + b"\n\n"
     return b"data: " + error_body(error) + b"\n\n"
 
 
@@ -95,7 +98,7 @@ async def _tell(client: AioClient, entry: RequestLog, error: ProxyError) -> None
     elif client.finished:
         return
     elif entry.stream and entry.governed:
-        await client.write(error_event(error, entry.api))
+        await client.write(error_event(error, entry.api, number=entry.next_event))
         await client.finish()
     else:
         client.abort()

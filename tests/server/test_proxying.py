@@ -13,6 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from proxy.server.proxying import LedgerGlance, trace_id
 from proxy.stores.base import Write
@@ -248,9 +249,17 @@ async def test_a_handshake_that_is_refused_passes_as_it_is() -> None:
     ("target", "upgrade", "status"),
     [
         ("/v1/batches", False, 403),
+        ("/v1/batches/b/cancel", False, 403),
         ("/v1/realtime", True, 403),
+        ("/v1/realtime/client_secrets", False, 403),
+        ("/v1/threads/runs", False, 403),
+        ("/v1/threads/t/runs/r/submit_tool_outputs", False, 403),
         ("/v1/responses", True, 426),
+        ("/openai/v1/responses%3Fx/", True, 426),
         ("/v1/messages", False, 403),
+        ("/api/chat", False, 403),
+        ("/api/generate%00", False, 403),
+        ("/v1beta/models/m:streamGenerateContent?alt=sse", False, 403),
     ],
 )
 async def test_ungoverned_surfaces_are_refused_once_there_is_a_rule(
@@ -267,8 +276,43 @@ async def test_ungoverned_surfaces_are_refused_once_there_is_a_rule(
         ]
         for settings, expected in cases:
             async with proxied(there.url, **settings) as here:
-                got = await client.get(f"{here.url}{target}", headers=headers)
+                got = await client.get(URL(f"{here.url}{target}", encoded=True), headers=headers)
                 assert (got.status, await got.read() != b"") == (expected, True)
+                if expected != 200:
+                    assert (await got.json())["error"]["code"] == "surface_not_governed"
+                    assert got.headers.get("upgrade") == ("HTTP/1.1" if expected == 426 else None)
+    assert [seen.line for seen in there.requests] == [f"GET {target} HTTP/1.1"] * 2
+
+
+async def test_a_path_of_two_apis_is_refused_once_there_is_a_rule(
+    tmp_path: Path, client: aiohttp.ClientSession
+) -> None:
+    """Nobody could say which of them the upstream takes it for."""
+    target = "/v1/messages%3F/chat/completions"
+    async with origin(answer(b"ok")) as there:
+        cases: list[tuple[dict[str, Any], int]] = [
+            ({"policy": tmp_path / "p.yaml", "unsupported": "pass"}, 403),
+            ({}, 200),
+        ]
+        for settings, expected in cases:
+            async with proxied(there.url, **settings) as here:
+                got = await client.post(URL(f"{here.url}{target}", encoded=True), data=b"{}")
+                assert (got.status, await got.read() != b"") == (expected, True)
+    assert [seen.line for seen in there.requests] == [f"POST {target} HTTP/1.1"]
+
+
+@pytest.mark.parametrize(
+    "target", ["/v1/chat/completions%00", "/v1/chat/completions%3Fa", "/openai/deployments/d/chat%2Fcompletions?b=%20"]
+)
+async def test_a_governed_target_goes_up_as_it_was_spelled(
+    target: str, tmp_path: Path, client: aiohttp.ClientSession
+) -> None:
+    """It is governed as what it may be read as, and the upstream reads what the client wrote."""
+    async with origin(answer(b"{}")) as there, proxied(there.url, policy=tmp_path / "p.yaml") as here:
+        async with client.post(URL(f"{here.url}{target}", encoded=True), data=b"{}") as got:
+            assert got.status == 200
+        assert len(here.governor.exchanges) == 1
+    assert there.requests[0].line == f"POST {target} HTTP/1.1"
 
 
 async def test_chat_completions_are_the_governors_once_there_is_a_rule(

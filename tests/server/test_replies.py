@@ -82,6 +82,27 @@ async def test_an_error_within_a_stream_is_an_event(client: aiohttp.ClientSessio
     assert json.loads(last.removeprefix(b"data: "))["error"]["code"] == "state_unavailable"
 
 
+async def test_an_error_within_a_stream_of_numbered_events_has_the_next_number(
+    client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    """Whoever writes numbered events says which comes next, and the log's line does not show it."""
+
+    class Numbering(Passing):
+        async def serve(self, exchange: ExchangeIn) -> None:
+            exchange.log.api, exchange.log.next_event = "responses", 7
+            await exchange.client.start(200, (("content-type", "text/event-stream"),))
+            raise StoreError("no")
+
+    policy = tmp_path / "p.yaml"
+    async with origin(answer(b"ok")) as there, proxied(there.url, policy=policy, governor=Numbering) as here:
+        async with client.post(f"{here.url}/v1/chat/completions", data=b"{}") as got:
+            event = json.loads((await got.read()).split(b"data: ")[1])
+        (line,) = here.requests()
+    assert (event["type"], event["sequence_number"]) == ("error", 7)
+    assert event["error"]["code"] == event["code"] == "state_unavailable"
+    assert "next_event" not in line
+
+
 async def test_an_error_within_another_answer_breaks_it(client: aiohttp.ClientSession, tmp_path: Path) -> None:
     """What was sent must not be taken for the whole."""
     with pytest.raises(aiohttp.ClientPayloadError):
@@ -91,6 +112,10 @@ async def test_an_error_within_another_answer_breaks_it(client: aiohttp.ClientSe
 def test_an_event_has_the_form_of_its_api() -> None:
     """The Responses API names its events."""
     assert error_event(StoreError("no"), "chat").startswith(b'data: {"error":')
+    told = {"message": "no", "type": "server_error", "param": None, "code": "state_unavailable"}
     event = error_event(StoreError("no"), "responses")
     assert event.startswith(b"event: error\ndata: ")
-    assert json.loads(event.split(b"data: ")[1])["type"] == "error"
+    assert event.endswith(b"}\n\n")
+    assert json.loads(event.split(b"data: ")[1]) == {**told, "type": "error", "error": told}
+    numbered = error_event(StoreError("no"), "responses", number=0)
+    assert json.loads(numbered.split(b"data: ")[1])["sequence_number"] == 0

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.errors import RequestError
-from proxy.server.routing import PathGuard, Surface, origin_form, route, segments
+from proxy.server.routing import PathGuard, Surface, origin_form, response_id, route, segments
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,18 @@ from proxy.server.routing import PathGuard, Surface, origin_form, route, segment
         "/v1/Chat/Completions",
         "/v1/chat/completions;a=b",
         "/v1/chat/completions%20",
+        "/v1/chat/completions%00",
+        "/v1/chat/completions%00.json",
+        "/v1/chat/completions%3Fa",
+        "/v1/chat/completions%23a",
+        "/v1/chat/completions%253Fa=b",
+        "/v1/chat/completions%3fa/b",
+        "/v1/chat/completions%23/../../models",
+        "/v1/chat/completions%3Bx",
+        "/v1/chat/comple%0Ations",
+        "/v1/x%3F/chat/completions",
+        "/v1/models%00/chat/completions",
+        "/v1/chat/completions/%2E",
         "/v1/%2e%2e/v1/chat/completions",
         "/openai/deployments/gpt-4.1/chat/completions?api-version=2025-04-01",
         "//evil/chat/completions",
@@ -36,6 +48,45 @@ from proxy.server.routing import PathGuard, Surface, origin_form, route, segment
 def test_a_chat_completion_is_one_however_it_is_spelled(target: str) -> None:
     """No spelling hides a governed path."""
     assert route("POST", target).surface is Surface.CHAT
+    assert not route("POST", target).is_ambiguous
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/responses",
+        "/openai/v1/responses/",
+        "/openai/responses?api-version=2025-04-01-preview",
+        "/openai/deployments/d/Responses;v=1",
+        "/v1/responses%00",
+        "/v1/responses%3Fa=b",
+        "/v1/responses%2523",
+        "/v1%2fresponses",
+        "/v1/responses/x/y/responses",
+        "/v1/chat/completions/responses",
+        "/v1/conversations/c/responses",
+    ],
+)
+def test_a_response_is_one_however_it_is_spelled(target: str) -> None:
+    """Whatever stands before the last segment."""
+    assert route("POST", target).surface is Surface.RESPONSES
+    assert route("GET", target, upgrade=True).surface is Surface.RESPONSES_SOCKET
+    assert route("GET", target).surface is Surface.STORED_RESPONSES
+    assert not route("POST", target).is_ambiguous
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/messages%3F/chat/completions",
+        "/v1/responses%3F/../chat/completions",
+        "/v1/chat/completions%00/../../responses",
+        "/v1/batches%23/responses/r",
+    ],
+)
+def test_a_path_of_two_apis_is_told(target: str) -> None:
+    """Where one reader sees one API and another reader another."""
+    assert route("POST", target).is_ambiguous
 
 
 @pytest.mark.parametrize(
@@ -52,20 +103,46 @@ def test_a_chat_completion_is_one_however_it_is_spelled(target: str) -> None:
         ("GET", "/v1/responses/r", Surface.STORED_RESPONSES),
         ("GET", "/v1/responses/r/input_items", Surface.STORED_RESPONSES),
         ("POST", "/v1/responses/r/cancel", Surface.STORED_RESPONSES),
+        ("DELETE", "/v1/responses/r", Surface.STORED_RESPONSES),
+        ("POST", "/v1/responses/compact", Surface.STORED_RESPONSES),
+        ("POST", "/v1/responses/input_tokens", Surface.STORED_RESPONSES),
+        ("GET", "/v1/responses/r%3Fstream=true", Surface.STORED_RESPONSES),
+        ("GET", "/v1/responses/r%00/x/y/z", Surface.STORED_RESPONSES),
+        ("GET", "/openai/v1/responses/r/input_items?limit=1", Surface.STORED_RESPONSES),
+        ("GET", "/v1/responses/r/a/b", Surface.OTHER),
         ("GET", "/v1/conversations/c/items", Surface.STORED_RESPONSES),
+        ("POST", "/v1/conversations/c/items", Surface.STORED_RESPONSES),
+        ("GET", "/v1/conversations/c/items/i", Surface.STORED_RESPONSES),
+        ("DELETE", "/v1/conversations/c/items/i", Surface.STORED_RESPONSES),
+        ("GET", "/openai/v1/conversations/c%2Fitems%3Flimit=1", Surface.STORED_RESPONSES),
+        ("GET", "/v1/conversations/conversations/c/items", Surface.STORED_RESPONSES),
         ("GET", "/v1/conversations/c", Surface.OTHER),
+        ("POST", "/v1/conversations/c", Surface.OTHER),
+        ("POST", "/v1/conversations", Surface.OTHER),
+        ("POST", "/v1/chat/completions/x/y/z", Surface.OTHER),
         ("POST", "/v1/realtime/sessions", Surface.UNGOVERNED),
+        ("POST", "/v1/realtime/calls", Surface.UNGOVERNED),
+        ("GET", "/v1/realtime?model=m", Surface.UNGOVERNED),
+        ("GET", "/openai/v1/realtime%3Fmodel=m", Surface.UNGOVERNED),
         ("POST", "/v1/threads/t/runs", Surface.UNGOVERNED),
         ("POST", "/v1/threads/runs", Surface.UNGOVERNED),
         ("GET", "/v1/threads/t/runs/r/steps", Surface.UNGOVERNED),
+        ("GET", "/openai/threads/t/runs/r/steps/s?api-version=v", Surface.UNGOVERNED),
+        ("POST", "/v1/threads/t/runs/r/submit_tool_outputs", Surface.UNGOVERNED),
+        ("POST", "/v1/threads/t/runs%00", Surface.UNGOVERNED),
         ("GET", "/v1/threads/t/messages", Surface.OTHER),
         ("POST", "/v1/batches", Surface.UNGOVERNED),
         ("GET", "/v1/batches/b", Surface.UNGOVERNED),
+        ("POST", "/openai/v1/batches/b/cancel", Surface.UNGOVERNED),
+        ("POST", "/v1/messages/batches", Surface.UNGOVERNED),
         ("POST", "/v1/messages", Surface.UNGOVERNED),
         ("POST", "/v1/messages/count_tokens", Surface.UNGOVERNED),
         ("POST", "/api/chat", Surface.UNGOVERNED),
         ("POST", "/api/generate", Surface.UNGOVERNED),
+        ("POST", "/api/chat%3Fx", Surface.UNGOVERNED),
+        ("POST", "/ollama/API/Chat/", Surface.UNGOVERNED),
         ("POST", "/v1beta/models/m:generateContent", Surface.UNGOVERNED),
+        ("POST", "/v1beta/models/m%3AgenerateContent%3Falt=sse", Surface.UNGOVERNED),
         ("POST", "/v1beta/models/m:streamGenerateContent?alt=sse", Surface.UNGOVERNED),
         ("POST", "/model/m/converse", Surface.UNGOVERNED),
         ("GET", "/v1/models", Surface.OTHER),
@@ -81,6 +158,67 @@ def test_a_request_is_what_its_path_says(method: str, target: str, surface: Surf
 def test_responses_over_a_socket_are_a_surface_of_their_own() -> None:
     """The upgrade of a responses path is told apart from a POST to it."""
     assert route("GET", "/v1/responses", upgrade=True).surface is Surface.RESPONSES_SOCKET
+
+
+@pytest.mark.parametrize(
+    ("target", "found", "spelled"),
+    [
+        ("/v1/responses/resp_Ab", "resp_Ab", "resp_Ab"),
+        ("/v1/responses/resp_Ab/", "resp_Ab", "resp_Ab"),
+        ("//v1//responses//resp_Ab//input_items?after=resp_Ab", "resp_Ab", "resp_Ab"),
+        ("/openai/v1/responses/resp_Ab/cancel?api-version=v", "resp_Ab", "resp_Ab"),
+        ("/v1/Responses/resp%5FAb?include=x", "resp_Ab", "resp%5FAb"),
+        ("/v1/responses/resp%255FAb", "resp_Ab", "resp%255FAb"),
+        ("/v1%2Fresponses%2fresp_Ab%5Ccancel", "resp_Ab", "resp_Ab"),
+        ("/v1%252Fresponses%252Fresp_Ab", "resp_Ab", "resp_Ab"),
+        ("/v1/responses/resp_Ab%00x", "resp_Ab", "resp_Ab%00x"),
+        ("/v1/responses/resp_Ab%3Fstream=true", "resp_Ab", "resp_Ab%3Fstream=true"),
+        ("/v1/responses/resp_Ab;v=1/./input_items", "resp_Ab", "resp_Ab;v=1"),
+        ("/v1/responses/%20resp_Ab", "resp_Ab", "%20resp_Ab"),
+        ("/v1/responses/r/responses/resp_Ab", "resp_Ab", "resp_Ab"),
+    ],
+)
+def test_the_id_of_a_stored_response_is_found_where_it_stands(target: str, found: str, spelled: str) -> None:
+    """Another one can be put in its place, and the rest of the target stays as it is spelled."""
+    place = response_id(target)
+    assert place is not None
+    name, begin, end = place
+    assert (name, target[begin:end]) == (found, spelled)
+    other = f"{target[:begin]}other{target[end:]}"
+    assert response_id(other) == ("other", begin, begin + 5)
+    assert route("GET", other).surface is route("GET", target).surface is Surface.STORED_RESPONSES
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/v1/responses",
+        "/v1/responses?x=/responses/r",
+        "/v1/responses/compact",
+        "/v1/responses/Input%5Ftokens",
+        "/v1/conversations/c/items",
+        "/v1/responses/x/../r",
+        "/v1/responses%2%46r",
+        "/v1/models/r",
+        "/",
+        "",
+    ],
+)
+def test_where_no_id_stands_none_is_found(target: str) -> None:
+    """Nor where nobody can say how the parts of the path are spelled."""
+    assert response_id(target) is None
+
+
+@given(st.text(alphabet="/.%2eEfF5cC\\;?#0ab responses", max_size=40))
+def test_a_place_that_is_found_is_a_part_of_the_path(tail: str) -> None:
+    """Whatever stands there instead is read as the id, and nothing else changes."""
+    target = "/v1/responses/" + tail
+    if (found := response_id(target)) is not None:
+        name, begin, end = found
+        assert name
+        assert 0 < begin < end <= len(target)
+        before, after = segments(target), segments(f"{target[:begin]}other{target[end:]}")
+        assert [one for one, two in zip(before, after, strict=True) if one != two] in ([name.lower()], [])
 
 
 @pytest.mark.parametrize(
@@ -127,6 +265,9 @@ def allowed(guard: PathGuard, target: str) -> bool:
         ("/v1/models/../files/x/../../organization", False),
         ("/v1/organization/../models", False),
         ("/v1/organization%2F..%2Fmodels", False),
+        ("/v1/models/x%3F/y", True),
+        ("/v1/files/..%2F..%2Forganization%3F/x/../../../v1/files/a", False),
+        ("/v1/files/..%2F..%2Forganization%00/x/../../../v1/files/a", False),
         ("/other", False),
     ],
 )
