@@ -51,27 +51,39 @@ class Seen:
     rejoins: Recent = field(default_factory=Recent)
     strays: Recent = field(default_factory=Recent)
     surfaced: Recent = field(default_factory=Recent)
+    readings: Recent = field(default_factory=Recent)
 
 
 class Telling:
-    """What one request has to tell."""
+    """What one request has to tell. `silent`: its calls were counted before."""
 
-    def __init__(self, services: Services, exchange: ExchangeIn, seen: Seen, *, facts: RequestFacts, api: Api) -> None:
+    def __init__(
+        self,
+        services: Services,
+        exchange: ExchangeIn,
+        seen: Seen,
+        *,
+        facts: RequestFacts,
+        api: Api,
+        silent: bool = False,
+    ) -> None:
+        self._silent = silent
         self._services = services
         self._exchange = exchange
         self._seen = seen
         self._facts = facts
         self._api = api
 
-    def _declared(self, name: str) -> bool:
-        plain = run_name(name)
-        return (
-            name in self._facts.declared or plain in self._facts.declared or plain in self._exchange.loaded.tools.specs
-        )
+    def _declared(self, call: ToolCall) -> bool:
+        """Whether the request or the configuration names the tool, or its MCP server."""
+        plain, declared = run_name(call.name), self._facts.declared
+        if call.namespace:
+            return call.namespace in declared or f"{call.namespace}.{plain}" in declared
+        return call.name in declared or plain in declared or plain in self._exchange.loaded.tools.specs
 
     def batch(self, batch: Sequence[Judged], held_for: Sequence[float]) -> None:
         """A batch was decided."""
-        if not batch:
+        if not batch or self._silent:
             return
         self._services.metrics.batch(api=self._api, kind=batch_kind(batch))
         for judged, seconds in zip(batch, held_for, strict=True):
@@ -79,6 +91,8 @@ class Telling:
 
     def call(self, judged: Judged, seconds: float) -> None:
         """A call was decided; it was held back for so long."""
+        if self._silent:
+            return
         verdict, metrics = judged.verdict, self._services.metrics
         self._exchange.log.calls += 1
         name = run_name(judged.call.name)
@@ -87,7 +101,7 @@ class Telling:
         for decision, policy, rule, mode in rows:
             metrics.tool_call(
                 tool=name,
-                declared=self._declared(judged.call.name),
+                declared=self._declared(judged.call),
                 api=self._api,
                 owner=judged.owner,
                 decision=decision,
@@ -135,7 +149,7 @@ class Telling:
         key = (self._facts.tenant, call_id or call.name, place)
         if not self._seen.results.add(key):
             return
-        metrics, name, declared = self._services.metrics, run_name(call.name), self._declared(call.name)
+        metrics, name, declared = self._services.metrics, run_name(call.name), self._declared(call)
         metrics.tool_result(tool=name, declared=declared, owner=Owner.CLIENT, outcome=verdict.outcome)
         for error in verdict.errors:
             metrics.policy_error(policy=error.policy, rule=error.rule)

@@ -36,9 +36,10 @@ class Event:
         return b"\n".join(line for line in lines if line) + b"\n\n"
 
 
-def render(data: bytes) -> bytes:
+def render(data: bytes, name: str = "") -> bytes:
     """An event of our own."""
-    return b"\n".join(_data_lines(data)) + b"\n\n"
+    lines = [b"event: " + name.encode()] if name else []
+    return b"\n".join([*lines, *_data_lines(data)]) + b"\n\n"
 
 
 def _data_lines(data: bytes) -> list[bytes]:
