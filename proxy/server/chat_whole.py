@@ -28,7 +28,7 @@ from proxy.core.protocol.completion import (
 )
 from proxy.errors import RequestError, UpstreamError
 from proxy.server.answering import Settled
-from proxy.server.asking import UpstreamAnswerError, ask, consult, has_id
+from proxy.server.asking import UpstreamAnswerError, ask
 from proxy.server.body import BodyReader
 from proxy.server.chat_relaying import Relaying
 from proxy.server.http import Answer, Headers, RequestHead
@@ -97,7 +97,7 @@ class WholeSettling:
             given: Any = None
             try:
                 while True:
-                    given = await consult(self._settling.ledger, judging.send(given))
+                    given = await self._settling.consult(judging.send(given))
             except StopIteration as stop:
                 found.append(stop.value)
         return found
@@ -201,7 +201,7 @@ class WholeSettling:
         if conclusion.end is End.CUT:
             return frozenset()
         ids = [str(j.call.call_id) for j in batch if not j.held]
-        return frozenset([i for i in ids if await has_id(self._settling.ledger, i)])
+        return frozenset([i for i in ids if await self._settling.has_id(i)])
 
     def _shown(self, texts: list[str]) -> str:
         """The text of a turn: of all its rounds, or of the last alone where the client parses it as JSON."""

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from proxy.config import Config
 from proxy.core.batch.rejoin import Anchor
 from proxy.core.calls import Api, BatchId
 from proxy.core.exchange.judging import Judge
@@ -44,14 +45,7 @@ class Conversing:
         self._judge = judge
         self._ledger = ledger
         self._telling = Telling(services, exchange, seen, facts=judge.facts, api=api)
-        self._caller = Caller(
-            ledger=ledger,
-            judge=judge,
-            loaded=exchange.loaded,
-            client=exchange.client_name,
-            traceparent=header(exchange.client.head.headers, "traceparent"),
-            keep=exchange.keep,
-        )
+        self._caller = caller_of(exchange, ledger, judge)
 
     async def _run_held(self, anchors: Sequence[Anchor]) -> dict[tuple[BatchId, int], Any]:
         """Run what was held of released batches; the finished runs. A stream's client is told that it has to wait."""
@@ -81,18 +75,13 @@ class Conversing:
         ]
 
     async def _settling(self, body: bytes, *, form: Form, used_ids: frozenset[str], may_resume: bool) -> Settling:
-        config = self._services.config
         digest = request_digest(self._exchange.client.head.target, body)
         return Settling(
             caller=self._caller,
             runs=self._runs,
             telling=self._telling,
             form=form,
-            bounds=Bounds(
-                most=config.continuations.max,
-                most_errors=config.continuations.max_consecutive_errors,
-                stop_after=config.denials.stop_after,
-            ),
+            bounds=bounds_of(self._services.config),
             used_ids=used_ids,
             resume=await self._earlier_try(digest, may_resume=may_resume),
         )
@@ -129,6 +118,26 @@ class Conversing:
         if drop_coding:
             headers = without(headers, "content-encoding")
         return RequestHead(head.method, head.target, headers)
+
+
+def caller_of(exchange: ExchangeIn, ledger: Ledger, judge: Judge) -> Caller:
+    """For whom the held calls of a request are run."""
+    return Caller(
+        ledger=ledger,
+        judge=judge,
+        loaded=exchange.loaded,
+        client=exchange.client_name,
+        traceparent=header(exchange.client.head.headers, "traceparent"),
+        keep=exchange.keep,
+    )
+
+
+def bounds_of(config: Config) -> Bounds:
+    return Bounds(
+        most=config.continuations.max,
+        most_errors=config.continuations.max_consecutive_errors,
+        stop_after=config.denials.stop_after,
+    )
 
 
 async def _all(running: asyncio.Future[list[Any]]) -> list[Any]:

@@ -7,25 +7,31 @@ whichever wire, the same rules decide and the same records are kept.
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 from proxy.core.calls import Api, RequestFacts, Tenant
 from proxy.core.exchange.approvals import Approvals
 from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.response_rejoin import response_form
 from proxy.core.protocol import chat, response_request
 from proxy.core.protocol.chat import ChatRequest
 from proxy.core.protocol.response_request import ResponseRequest
 from proxy.errors import StoreError
 from proxy.server.chatting import Chatting
 from proxy.server.coding import decode_request
+from proxy.server.conversing import bounds_of, caller_of
 from proxy.server.http import joined
 from proxy.server.ledger import Ledger
+from proxy.server.remembering import Memory
 from proxy.server.rereading import Rereading
 from proxy.server.responding import Responding
+from proxy.server.response_keeping import Keeping
+from proxy.server.response_rereading import Reading, ResponseRereading
 from proxy.server.routing import Surface
 from proxy.server.running import Runs
 from proxy.server.services import ExchangeIn, Services
-from proxy.server.telling import Seen
+from proxy.server.settling import Resume, Settling
+from proxy.server.telling import Seen, Telling
 
 
 class Governor:
@@ -43,6 +49,8 @@ class Governor:
                 await self._reread_chat(exchange)
             case Surface.RESPONSES:
                 await self._respond(exchange)
+            case Surface.STORED_RESPONSES:
+                await self._reread_responses(exchange)
             case _:
                 await self._chat(exchange)
 
@@ -75,6 +83,32 @@ class Governor:
             ledger=ledger,
         ).serve(sent)
 
+    async def _reread_responses(self, exchange: ExchangeIn) -> None:
+        bare = await self._facts(exchange, Api.RESPONSES, ResponseRequest(b"", {}))
+        ledger = self._ledger(exchange, stored=True)
+        memory = Memory(ledger)
+
+        def reading_of(request: ResponseRequest, counted_as: str) -> Reading:
+            facts = _facts_of(request, bare)
+            chain = exchange.loaded.policies.for_request(facts)
+            approves = Approvals.of(request.tools, chain).approves
+            judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves)
+            again = not counted_as or not self._seen.readings.add((facts.tenant, counted_as))
+            telling = Telling(self._services, exchange, self._seen, facts=facts, api=Api.RESPONSES, silent=again)
+            settling = Settling(
+                caller=caller_of(exchange, ledger, judge),
+                runs=self._runs,
+                telling=telling,
+                form=response_form(request),
+                bounds=bounds_of(self._services.config),
+                used_ids=frozenset(),
+                resume=Resume("", None),
+                again=again,
+            )
+            return Reading(judge, Keeping(settling, memory, request, names_results=True))
+
+        await ResponseRereading(self._services, exchange, memory, reading_of=reading_of).serve()
+
     async def _body(self, exchange: ExchangeIn) -> tuple[bytes, bytes]:
         """A request's body as it was sent, and decoded. Raises RequestError."""
         most = self._services.config.listen.max_body_bytes
@@ -98,17 +132,25 @@ class Governor:
             tenant = await exchange.tenant()
         except StoreError:
             tenant = Tenant("")  # nothing can be kept; whatever has to be will say so
-        metadata: Any = request.value.get("metadata")
-        return RequestFacts(
-            model=model if isinstance(model := request.value.get("model"), str) else "",
+        bare = RequestFacts(
             api=api,
             headers={name.lower(): value for name, value in reversed(exchange.client.head.headers)},
-            user=request.user,
-            metadata=metadata if isinstance(metadata, dict) else {},
             client=exchange.client_name,
             tenant=tenant,
-            declared=request.declared,
         )
+        return _facts_of(request, bare)
+
+
+def _facts_of(request: ChatRequest | ResponseRequest, bare: RequestFacts) -> RequestFacts:
+    """What rules may know of a request, beside who sent it."""
+    model, metadata = request.value.get("model"), request.value.get("metadata")
+    return replace(
+        bare,
+        model=model if isinstance(model, str) else "",
+        user=request.user,
+        metadata=metadata if isinstance(metadata, dict) else {},
+        declared=request.declared,
+    )
 
 
 def _judge_of(exchange: ExchangeIn, facts: RequestFacts) -> Judge:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 
 from proxy.core.exchange.judging import Judged
 from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step
-from proxy.server.asking import consult, has_id
 from proxy.server.body import BodyReader
 from proxy.server.budget import BufferShare
 from proxy.server.http import ClientSide
@@ -138,8 +137,8 @@ class Pump:
     # -- questions
 
     def _ask(self, step: Asked | LookUp) -> None:
-        ledger = self._settling.ledger
-        work = consult(ledger, step.consult) if isinstance(step, Asked) else has_id(ledger, step.call_id)
+        settling = self._settling
+        work = settling.consult(step.consult) if isinstance(step, Asked) else settling.has_id(step.call_id)
         self._questions[asyncio.ensure_future(work)] = step
 
     async def _take_answers(self, stream: StreamFilter) -> None:

@@ -199,7 +199,7 @@ class Responding(Conversing):
             used_ids=used_ids,
             may_resume=not self._request.background,
         )
-        names = self._judge.chain.has_result_rules
+        names = self._judge.chain.has_result_rules or self._request.background
         keeping = Keeping(settling, self._memory, self._request, names_results=names)
         previous = (
             self._request.previous if self._request.previous != question.value.get("previous_response_id") else None

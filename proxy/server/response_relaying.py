@@ -7,8 +7,10 @@ makes necessary is kept before the end goes out, and the upstream is asked for t
 from __future__ import annotations
 
 from proxy.core import jsontext
-from proxy.core.batch.record import ResumeRecord
+from proxy.core.batch.record import ResponseRecord, ResumeRecord
+from proxy.core.calls import ToolCall
 from proxy.core.exchange.judging import End, without_continuation
+from proxy.core.exchange.recalling import RecalledJudge, recalled_conclusion, recalled_ids
 from proxy.core.exchange.response_outgoing import ResponseLead
 from proxy.core.exchange.response_rounds import ResponseQuestion, continuation, shown_before
 from proxy.core.exchange.response_stream import ResponseStream
@@ -35,7 +37,7 @@ class ResponseRelaying:
         exchange: ExchangeIn,
         keeping: Keeping,
         *,
-        question: ResponseQuestion,
+        question: ResponseQuestion | None,
         head: RequestHead,
         denied: int,
         previous: str | None,
@@ -50,6 +52,7 @@ class ResponseRelaying:
         self._turn = ChoiceTurn(denied)
         self._lead = ResponseLead(previous=None if previous is None else jsontext.render(previous))
         self._pending: Answered | None = None
+        self._record: ResponseRecord | None = None
 
     async def relay(self, reader: BodyReader, *, status: int, headers: Headers) -> bool:
         """Relay the first answer and whatever follows it; whether that came to its end. Raises ProxyError: then an
@@ -76,13 +79,22 @@ class ResponseRelaying:
         await self._client.finish()
         return well
 
+    async def replay(
+        self, reader: BodyReader, *, status: int, headers: Headers, record: ResponseRecord | None, after: int
+    ) -> bool:
+        """Relay a stream that is read again, from behind the event that the client numbers `after`; `record` is what is
+        known of it."""
+        self._record = record
+        self._lead.after = after
+        return await self.relay(reader, status=status, headers=headers)
+
     # -- one answer of the upstream
 
     async def _one(self, reader: BodyReader) -> bool:
         """Relay one answer; whether it ended without an error."""
-        limits = self._services.config.limits
+        limits, judge = self._services.config.limits, self._settling.caller.judge
         stream = ResponseStream(
-            self._settling.caller.judge,
+            judge if self._record is None else RecalledJudge(judge, self._record),
             self._lead,
             turn=self._turn,
             bounds=self._settling.bounds,
@@ -108,6 +120,8 @@ class ResponseRelaying:
     async def _ended(self, stream: ResponseStream, ended: Ended) -> list[Step]:
         batch, conclusion = ended.batch, ended.conclusion
         self._settling.telling.batch(batch, ended.held_for)
+        if self._record is not None:
+            return self._again(stream, self._record, [judged.call for judged in batch])
         if self._keeping.request.background:
             conclusion = without_continuation(conclusion, batch, otherwise=LIMIT_REACHED)
         answered = Answered(
@@ -133,6 +147,13 @@ class ResponseRelaying:
                 self._settling.tell_end(self._turn, "stopped" if stopped else limit or "text")
                 return stream.end_with(0, said) if said or batch else stream.surface(0, conclusion, [])
 
+    @staticmethod
+    def _again(stream: ResponseStream, record: ResponseRecord, calls: list[ToolCall]) -> list[Step]:
+        conclusion = recalled_conclusion(record, calls)
+        if conclusion.end is End.STOP:
+            return stream.end_with(0, conclusion.message)
+        return stream.surface(0, conclusion, recalled_ids(record, calls))
+
     # -- further rounds
 
     async def _go_on(self) -> bool:
@@ -151,6 +172,7 @@ class ResponseRelaying:
         return True
 
     async def _ask_again(self) -> bool:
+        assert self._question is not None  # what is read again is not continued
         self._exchange.log.rounds += 1
         self._exchange.log.changed = True
         body = continuation(self._question, self._turn.rounds, closing=self._turn.closing)
@@ -174,8 +196,7 @@ def _refused(body: bytes) -> UpstreamError:
     if not isinstance(said, dict) or not isinstance(said.get("message"), str):
         return UpstreamError("The upstream refused to go on with the answer.", kind="protocol")
     error = UpstreamError(said["message"], kind="protocol")
-    error.type, error.code, error.param = (
-        found if isinstance(found := said.get(key), str) else old
-        for key, old in (("type", error.type), ("code", None), ("param", None))
-    )
+    error.type = kind if isinstance(kind := said.get("type"), str) else error.type
+    error.code = code if isinstance(code := said.get("code"), str) else None
+    error.param = param if isinstance(param := said.get("param"), str) else None
     return error

@@ -23,7 +23,7 @@ from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.response_items import edited_call, message_item
 from proxy.errors import RequestError, UpstreamError
 from proxy.server.answering import Settled
-from proxy.server.asking import UpstreamAnswerError, ask, consult, has_id
+from proxy.server.asking import UpstreamAnswerError, ask
 from proxy.server.body import BodyReader
 from proxy.server.http import Answer, Headers, RequestHead
 from proxy.server.response_keeping import Answered, Keeping
@@ -47,8 +47,8 @@ class Whole:
 
 
 class ResponseAnswers:
-    """The answers to one request for a response, whole or streamed. `previous` is the client's own id of the response
-    before, where the upstream knows that by another."""
+    """The answers to one request for a response, whole or streamed. `question` None: nothing was asked, an answer is
+    read again. `previous` is the client's own id of the response before, where the upstream knows that by another."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class ResponseAnswers:
         exchange: ExchangeIn,
         keeping: Keeping,
         *,
-        question: ResponseQuestion,
+        question: ResponseQuestion | None,
         denied: int,
         previous: str | None,
     ) -> None:
@@ -86,6 +86,12 @@ class ResponseAnswers:
         whole = Whole(answer.status, answer.headers, data, value, value)
         return await self._settled(whole, ChoiceTurn(self._denied), head)
 
+    async def settled_again(self, data: bytes, value: dict[str, Any]) -> bytes:
+        """A response that is read again, as the client may see it. Raises StoreError."""
+        whole = Whole(200, (), data, value, value)
+        settled = await self._settled(whole, ChoiceTurn(0), RequestHead("GET", "", ()))
+        return data if settled.body is None else settled.body
+
     async def resume(self, record: ResumeRecord, head: RequestHead) -> Settled:
         turn = ChoiceTurn(self._denied)
         await self._settling.take_up(turn, record)
@@ -98,7 +104,7 @@ class ResponseAnswers:
     async def _settled(self, whole: Whole, turn: ChoiceTurn, head: RequestHead) -> Settled:
         """The response over as many rounds as it takes. Raises ProxyError, UpstreamAnswerError."""
         while True:
-            output = read_output(whole.body, whole.value, hosted=self._question_hosted())
+            output = read_output(whole.body, whole.value, hosted=self._keeping.request.hosted)
             self._keeping.tell_records(output.layout)
             batch = await self._judged(output)
             answered = Answered(
@@ -118,9 +124,6 @@ class ResponseAnswers:
             else:  # another try of this request was further
                 whole.before = shown_before(turn)
             await self._ask_again(whole, turn, head)
-
-    def _question_hosted(self) -> frozenset[str]:
-        return self._keeping.request.hosted
 
     def _conclude(self, whole: Whole, turn: ChoiceTurn, batch: Sequence[Judged]) -> Conclusion:
         conclusion = conclude(
@@ -146,13 +149,14 @@ class ResponseAnswers:
             given: Any = None
             try:
                 while True:
-                    given = await consult(self._settling.ledger, judging.send(given))
+                    given = await self._settling.consult(judging.send(given))
             except StopIteration as stop:
                 found.append(stop.value)
         return tuple(found)
 
     async def _ask_again(self, whole: Whole, turn: ChoiceTurn, head: RequestHead) -> None:
         """Put the answer of the next round in the place of the last. Raises UpstreamError, UpstreamAnswerError."""
+        assert self._question is not None  # what is read again is not continued
         self._exchange.log.rounds += 1
         body = continuation(self._question, turn.rounds, closing=turn.closing)
         async with ask(self._services, self._exchange, head, body=body) as answer:
@@ -196,7 +200,7 @@ class ResponseAnswers:
         if conclusion.end is End.CUT:
             return frozenset()
         ids = [str(j.call.call_id) for j in batch if not j.held]
-        return frozenset([i for i in ids if await has_id(self._settling.ledger, i)])
+        return frozenset([i for i in ids if await self._settling.has_id(i)])
 
     def _show(self, whole: Whole, answered: Answered, calls: Sequence[bytes | None], *, said: str = "") -> None:
         """Put the items that the client is shown in the place of the upstream's."""

@@ -19,7 +19,9 @@ from proxy.core.calls import BatchId, run_name
 from proxy.core.exchange.judging import Conclusion, End, Judged
 from proxy.core.exchange.turns import Bounds, ChoiceTurn, Form, call_records, hidden_round, ids_to_give, pending_batch
 from proxy.core.jsontext import parse_own, render_text
+from proxy.core.policy.verdicts import Consult
 from proxy.errors import StoreError
+from proxy.server.asking import consult, has_id
 from proxy.server.ledger import Ledger
 from proxy.server.running import Caller, Runs
 from proxy.server.telling import Telling
@@ -45,7 +47,8 @@ class Resume:
 
 @dataclass(slots=True)
 class Settling:
-    """What one request keeps in the ledger. `used_ids` are the ids of calls in its history."""
+    """What one request keeps in the ledger. `used_ids` are the ids of calls in its history; `again`: the answer was
+    settled before, so that nothing is counted once more, and ids that the ledger has are its own."""
 
     caller: Caller
     runs: Runs
@@ -54,6 +57,7 @@ class Settling:
     bounds: Bounds
     used_ids: frozenset[str]
     resume: Resume
+    again: bool = False
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     stored: list[tuple[int, BatchId]] = field(default_factory=list)
     _going_on: list[ChoiceTurn] = field(default_factory=list)
@@ -61,6 +65,14 @@ class Settling:
     @property
     def ledger(self) -> Ledger:
         return self.caller.ledger
+
+    async def consult(self, asked: Consult) -> bool:
+        """What a judgement asks of the world. Raises StoreError."""
+        return self.again or await consult(self.ledger, asked)
+
+    async def has_id(self, call_id: str) -> bool:
+        """Whether the ledger has the id of a call already."""
+        return not self.again and await has_id(self.ledger, call_id)
 
     async def surface(
         self,

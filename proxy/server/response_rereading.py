@@ -1,0 +1,256 @@
+"""Responses that are read again: they show what they showed the first time.
+
+What is known of a response is put on it again, without a rule being asked. One of which nothing is known is judged: it
+went through as it was, or it ran in the background and is read for the first time; then what has to be known of it is
+kept, and its calls are counted. Nothing is continued here: a turn whose calls are all held ends as a rule ends one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from proxy.core import jsontext
+from proxy.core.batch.record import ResponseRecord
+from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.recalling import recall
+from proxy.core.jsontext import Path
+from proxy.core.protocol.completion import added_usage, holds_call
+from proxy.core.protocol.response_answer import read_output
+from proxy.core.protocol.response_events import own_message_id
+from proxy.core.protocol.response_items import edited_call, message_item
+from proxy.core.protocol.response_request import ResponseRequest, read_request
+from proxy.errors import RequestError, StoreError, UpstreamError
+from proxy.server.asking import changed_headers
+from proxy.server.body import BodyReader
+from proxy.server.http import Answer, Headers, RequestHead, header
+from proxy.server.remembering import Memory
+from proxy.server.response_keeping import Keeping
+from proxy.server.response_lists import ItemsShown
+from proxy.server.response_whole import ResponseAnswers, parsed_response
+from proxy.server.routing import response_id
+from proxy.server.services import ExchangeIn, Services
+
+_RUNNING = ("queued", "in_progress")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How one response is judged: `judge` for lists, `keeping` for what has to be kept of the response itself."""
+
+    judge: Judge
+    keeping: Keeping
+
+
+class ResponseRereading:
+    """One request for what the upstream keeps. `reading_of(request, counted_as)` gives the rules for a request like the
+    one that made a response; its calls are counted under that name, once, where there is one."""
+
+    def __init__(
+        self,
+        services: Services,
+        exchange: ExchangeIn,
+        memory: Memory,
+        *,
+        reading_of: Callable[[ResponseRequest, str], Reading],
+    ) -> None:
+        self._services = services
+        self._exchange = exchange
+        self._client = exchange.client
+        self._memory = memory
+        self._reading_of = reading_of
+
+    async def serve(self) -> None:
+        """Ask the upstream and give the client what it may see. Raises ProxyError."""
+        head = self._client.head
+        named = response_id(head.target)
+        record = await self._record(named[0]) if named else None
+        if named and record and not record.response_id:
+            await self._own(record)
+            return
+        target = head.target
+        if named and record and record.response_id != named[0]:
+            target = target[: named[1]] + record.response_id + target[named[2] :]
+        after = -1
+        if named and _asks_for_events(target):
+            target, after = _from_the_start(target)
+        body = await self._client.read(self._services.config.listen.max_body_bytes)
+        asked = RequestHead(head.method, target, head.headers)
+        async with self._services.upstream.request(asked, body or None, governed=True) as answer:
+            await self._answer(answer, named[0] if named else "", record, after)
+
+    async def _record(self, name: str) -> ResponseRecord | None:
+        try:
+            return await self._memory.response(name)
+        except StoreError:
+            if self._exchange.loaded.governs and self._services.config.state.on_unavailable == "refuse":
+                raise
+            return None
+
+    async def _own(self, record: ResponseRecord) -> None:
+        """A response that was made here, which no upstream has."""
+        if self._client.head.method not in ("GET", "HEAD") or not record.own:
+            raise RequestError("This response cannot be changed.", status=404, code="response_not_found")
+        await self._deliver(200, (("content-type", "application/json"),), record.own.encode(), changed=True)
+
+    async def _answer(self, answer: Answer, name: str, record: ResponseRecord | None, after: int) -> None:
+        reader = BodyReader(answer, self._services, self._exchange)
+        if answer.status < 400 and await reader.is_events(header(answer.headers, "content-type")):
+            self._exchange.log.stream = True
+            await self._relay(reader, answer, name, record=record, after=after)
+            return
+        data = await reader.read()
+        shown = await self._shown(data, name, record) if answer.status < 400 else data
+        changed = shown != data
+        await self._deliver(answer.status, answer.headers, shown if changed else reader.sent, changed=changed)
+
+    async def _deliver(self, status: int, headers: Headers, body: bytes, *, changed: bool) -> None:
+        if changed:
+            self._exchange.log.changed = True
+            length = ("content-length", str(len(body)))
+            headers = (*changed_headers(headers, self._exchange.request_id), length)
+        await self._client.start(status, headers)
+        await self._client.write(body)
+        await self._client.finish()
+
+    # -- a response
+
+    async def _relay(
+        self, reader: BodyReader, answer: Answer, name: str, *, record: ResponseRecord | None, after: int
+    ) -> None:
+        value = await self._response_of(name)
+        reading = self._reading_of(request_like(value, streams=True), name if record is None else "")
+        answers = self._answers(reading)
+        relaying = answers.relaying(RequestHead("GET", "", ()))
+        await relaying.replay(reader, status=answer.status, headers=answer.headers, record=record, after=after)
+
+    def _answers(self, reading: Reading) -> ResponseAnswers:
+        return ResponseAnswers(self._services, self._exchange, reading.keeping, question=None, denied=0, previous=None)
+
+    async def _response_of(self, name: str) -> dict[str, Any]:
+        """The response as it is now: rules may look at its model and tools."""
+        target = self._client.head.target
+        named = response_id(target)
+        assert named is not None
+        head = RequestHead("GET", target[: named[2]], self._client.head.headers)
+        async with self._services.upstream.request(head, None, governed=True) as answer:
+            data = await BodyReader(answer, self._services, self._exchange).read()
+        value = parsed_response(data, self._services.config.limits.nesting)
+        if answer.status >= 400 or value is None:
+            raise UpstreamError("The response that is read here cannot be looked at.", kind="protocol")
+        return value
+
+    async def _shown(self, data: bytes, name: str, record: ResponseRecord | None) -> bytes:
+        """A body as the client may see it: a response, a list of items, or one item."""
+        value = parsed_response(data, self._services.config.limits.nesting)
+        if value is not None:
+            if record is None and isinstance(value.get("id"), str) and value["id"] != name:
+                record = await self._record(value["id"])
+            return await self._response(data, value, name=name, record=record)
+        return await self._items(data, name)
+
+    async def _response(self, data: bytes, value: dict[str, Any], *, name: str, record: ResponseRecord | None) -> bytes:
+        if record is None:
+            return await self._first_read(data, value, name)
+        changes: dict[Path, bytes | None] = {("output",): jsontext.array(recalled_items(data, value, record))}
+        usage = added_usage(jsontext.parse_own(record.usage.encode()), value.get("usage"))
+        if usage is not None and usage != value.get("usage"):
+            changes["usage",] = jsontext.render(usage)
+        if record.said and value.get("status") != "completed":
+            changes["status",] = b'"completed"'
+        if name and name != value.get("id") and value.get("id") == record.response_id:
+            changes["id",] = jsontext.render(name)
+        shown = jsontext.edit(data, changes)
+        return data if jsontext.parse(shown) == value else shown
+
+    async def _first_read(self, data: bytes, value: dict[str, Any], name: str) -> bytes:
+        """A response that nothing is known of. One that still runs shows no call: its batch is not whole."""
+        reading = self._reading_of(request_like(value, streams=False), name if value.get("background") is True else "")
+        if value.get("status") in _RUNNING:
+            output = read_output(data, value, hosted=reading.keeping.request.hosted)
+            if not output.calls or not reading.judge.could_hold:
+                return data
+            kept = [item for item in output.layout if isinstance(item, bytes)]
+            return jsontext.edit(data, {("output",): jsontext.array(kept)})
+        return await self._answers(reading).settled_again(data, value)
+
+    # -- lists
+
+    async def _items(self, data: bytes, name: str) -> bytes:
+        try:
+            value = jsontext.parse(data)
+        except ValueError:
+            if _could_hold_call(data):
+                raise UpstreamError("The upstream's answer is no plain JSON.", kind="protocol") from None
+            return data
+        if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
+            return data
+        like = await self._response_of(name) if name else {}
+        reading = self._reading_of(request_like(like, streams=False), "")
+        shown = ItemsShown(self._memory, reading.judge)
+        if isinstance(value, dict) and isinstance(value.get("data"), list):
+            raws = jsontext.elements(data, ("data",))
+            left = await shown.shown(raws, value["data"])
+            return data if left == raws else jsontext.edit(data, {("data",): jsontext.array(left)})
+        if isinstance(value, dict):
+            left = await shown.shown([data], [value])
+            if not left:
+                raise RequestError("There is no such item.", status=404, code="item_not_found")
+            return left[0]
+        return data
+
+
+def recalled_items(data: bytes, value: dict[str, Any], record: ResponseRecord) -> list[bytes]:
+    """The output items of a response as the client saw them."""
+    output = read_output(data, value)
+    known = recall(record.calls, [call for call, _ in output.calls])
+    items = list(jsontext.elements(record.before.encode()))
+    for item in output.layout:
+        if isinstance(item, bytes):
+            items.append(item)
+            continue
+        (call, raw), found = output.calls[item], known[item]
+        if found is not None and found.stage == 0:
+            items.append(edited_call(raw, call, call_id=found.given_id, text=found.given))
+    if record.said:
+        items.append(jsontext.render(message_item(record.said, own_message_id(record.response_id))))
+    return items
+
+
+def request_like(value: dict[str, Any], *, streams: bool) -> ResponseRequest:
+    """A request as the one that made a response, as far as that shows it."""
+    conversation = value.get("conversation")
+    told: dict[str, Any] = {
+        key: value[key] for key in ("model", "tools", "user", "safety_identifier", "metadata") if key in value
+    }
+    if isinstance(conversation, dict) and isinstance(conversation.get("id"), str):
+        told["conversation"] = conversation["id"]
+    body = jsontext.render({**told, "background": True, "store": True, "stream": streams, "input": []})
+    return read_request(body, 1 << 20)
+
+
+def _asks_for_events(target: str) -> bool:
+    return dict(parse_qsl(target.partition("?")[2])).get("stream", "").lower() in ("true", "1")
+
+
+def _from_the_start(target: str) -> tuple[str, int]:
+    """A target that asks for all events, and the number of the last that the client has (-1: none): what the client
+    counts is not what the upstream counts."""
+    path, _, query = target.partition("?")
+    parts, after = [], -1
+    for part in query.split("&"):
+        key, _, value = part.partition("=")
+        if key == "starting_after":
+            after = int(value) if value.isdecimal() else after
+        else:
+            parts.append(part)
+    return f"{path}?{'&'.join(parts)}", after
+
+
+def _could_hold_call(data: bytes) -> bool:
+    try:
+        return holds_call(jsontext.parse_lenient(data))
+    except ValueError:
+        return False
