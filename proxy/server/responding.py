@@ -27,7 +27,7 @@ from proxy.core.exchange.response_rounds import ResponseQuestion, first_question
 from proxy.core.exchange.results import JudgedResult
 from proxy.core.history import EntryKind
 from proxy.core.protocol.response_events import is_own_id
-from proxy.core.protocol.response_items import result_items
+from proxy.core.protocol.response_items import is_reference, result_items
 from proxy.core.protocol.response_request import ResponseRequest, declaration
 from proxy.errors import StoreError
 from proxy.server.conversing import Conversing
@@ -227,4 +227,4 @@ def _may_end_a_turn(item: object) -> bool:
     """Whether an item may be the message that ended a turn: the assistant's, or a reference to one."""
     if not isinstance(item, dict) or not isinstance(item.get("id"), str):
         return False
-    return item.get("type") == "item_reference" or item.get("role") == "assistant" or is_own_id(item["id"])
+    return is_reference(item) or item.get("role") == "assistant" or is_own_id(item["id"])

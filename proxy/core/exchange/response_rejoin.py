@@ -25,7 +25,7 @@ from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import ResultOutcome, ResultVerdict
 from proxy.core.protocol.chat import meaning
 from proxy.core.protocol.response_events import is_own_id
-from proxy.core.protocol.response_items import edited_call, item_identity, message_text, result_items
+from proxy.core.protocol.response_items import edited_call, is_reference, item_identity, message_text, result_items
 from proxy.core.protocol.response_request import ResponseRequest, raw_items, read_history
 
 NOT_AVAILABLE = "(result no longer available)"
@@ -56,7 +56,7 @@ class Sent:
         }
         entries = list(self.entries)
         for index, value in enumerate(self.values):
-            if isinstance(value, dict) and value.get("type") == "item_reference" and value.get("id") in calls:
+            if isinstance(value, dict) and is_reference(value) and value.get("id") in calls:
                 entries[index] = Entry(index, EntryKind.CALLS, calls=(calls[value["id"]],))
         return Sent(self.raws, self.values, entries)
 
@@ -192,7 +192,7 @@ class Rendering:
         value = self._sent.values[index]
         if not isinstance(value, dict) or not is_own_id(value.get("id")):
             return self._raws[index]
-        return None if value.get("type") == "item_reference" else without_id(self._raws[index])
+        return None if is_reference(value) else without_id(self._raws[index])
 
     def _put(self, piece: Piece, near: int) -> list[bytes]:
         match piece:
@@ -208,7 +208,7 @@ class Rendering:
 
     def _round(self, hidden: Round, near: int) -> list[bytes]:
         layout = [*_layout(hidden.message)]
-        held = [isinstance(value, dict) and "call_id" in value or _is_approval(value) for _, value in layout]
+        held = [(isinstance(value, dict) and "call_id" in value) or _is_approval(value) for _, value in layout]
         return self._laid_out(layout, held, near)
 
     def _last_round(self, content: str, index: int) -> Iterator[bytes]:
@@ -258,7 +258,7 @@ class Rendering:
         shown = anchor.shown.get(ordinal)
         for index in anchor.entries:
             value = self._sent.values[index]
-            if value.get("type") == "item_reference" and value.get("id") == _id_of(record):
+            if is_reference(value) and value.get("id") == _id_of(record):
                 return self._raws[index]
         given = record.call.text if record.given is None else record.given
         if shown is not None and meaning(shown.text) != meaning(given):

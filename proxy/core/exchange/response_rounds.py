@@ -132,6 +132,19 @@ def _text(items: Sequence[bytes | None]) -> str:
     return jsontext.array([item for item in items if item is not None]).decode("utf-8", "replace")
 
 
+def shown_before(turn: ChoiceTurn) -> list[bytes]:
+    """The items of a turn's hidden rounds that the client is shown all the same: all but the calls."""
+    calls = {str(r.call.call_id) for hidden in turn.rounds for r in hidden.results}
+    found = []
+    for hidden in turn.rounds:
+        message = hidden.message.encode()
+        for raw, item in zip(jsontext.elements(message), jsontext.parse_own(message), strict=True):
+            name = item.get("call_id") or (item.get("id") if item.get("type") == "mcp_approval_request" else None)
+            if name not in calls:
+                found.append(raw)
+    return found
+
+
 def denied_after(turn: ChoiceTurn, batch: Sequence[Judged], conclusion: Conclusion) -> int:
     """How many calls in a row were blocked when a turn ended."""
     denied = turn.denied

@@ -17,6 +17,7 @@ from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Changes, Json
 from proxy.core.protocol.assembly import entry_id
+from proxy.core.protocol.bodies import read_body
 from proxy.errors import RequestError
 
 MAX_TOOLS = 128
@@ -58,39 +59,8 @@ class ChatRequest:
 
 def read_request(body: bytes, nesting: int) -> ChatRequest:
     """A request body, read. Raises RequestError for one that two readers could read differently."""
-    if (encoding := jsontext.encoding(body)) != "utf-8":
-        mark = "a byte-order mark" if encoding == "utf-8-sig" else f"text in {encoding}, and UTF-8 was expected"
-        raise _unclear(f"it begins with {mark}")
-    value = _read(body, nesting)
-    if not isinstance(value, dict):
-        return ChatRequest(body, {})
-    if jsontext.has_key_twice(body, value):
-        raise _unclear("a key of it comes twice")
-    return ChatRequest(body, value, dict(declared_tools(value)))
-
-
-def _unclear(why: str) -> RequestError:
-    return RequestError(f"The request body cannot be read in one way: {why}.", code="invalid_request_body")
-
-
-def _read(body: bytes, nesting: int) -> Any:
-    """A body's value; None where it has none. Raises RequestError for one that nests too deep."""
-    try:
-        value = jsontext.parse(body)
-    except ValueError:
-        deep = jsontext.nests_deeper(body, nesting)
-    else:
-        deep = jsontext.is_deeper(value, nesting)
-        if not deep:
-            return value
-    if deep:
-        raise _unclear(f"it nests deeper than {nesting}")
-    try:  # NaN or half a surrogate pair: some upstreams take them, so rules have to see the rest
-        value = jsontext.parse_lenient(body)
-        jsontext.edit(body, {("messages",): b"[]"})
-    except (ValueError, KeyError):
-        return None
-    return value
+    value = read_body(body, nesting, history="messages")
+    return ChatRequest(body, {}) if value is None else ChatRequest(body, value, dict(declared_tools(value)))
 
 
 def declared_tools(value: dict[str, Any]) -> Iterator[tuple[str, Json]]:

@@ -1,0 +1,46 @@
+"""Request bodies: what every governed one has to be before anybody decides by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from proxy.core import jsontext
+from proxy.errors import RequestError
+
+
+def read_body(body: bytes, nesting: int, *, history: str) -> dict[str, Any] | None:
+    """A request body's object; None where it is none, and the upstream's to judge. `history` is the member that has the
+    conversation. Raises RequestError for a body that two readers could read differently."""
+    if (encoding := jsontext.encoding(body)) != "utf-8":
+        mark = "a byte-order mark" if encoding == "utf-8-sig" else f"text in {encoding}, and UTF-8 was expected"
+        raise _unclear(f"it begins with {mark}")
+    value = _read(body, nesting, history)
+    if not isinstance(value, dict):
+        return None
+    if jsontext.has_key_twice(body, value):
+        raise _unclear("a key of it comes twice")
+    return value
+
+
+def _unclear(why: str) -> RequestError:
+    return RequestError(f"The request body cannot be read in one way: {why}.", code="invalid_request_body")
+
+
+def _read(body: bytes, nesting: int, history: str) -> Any:
+    """A body's value; None where it has none. Raises RequestError for one that nests too deep."""
+    try:
+        value = jsontext.parse(body)
+    except ValueError:
+        deep = jsontext.nests_deeper(body, nesting)
+    else:
+        deep = jsontext.is_deeper(value, nesting)
+        if not deep:
+            return value
+    if deep:
+        raise _unclear(f"it nests deeper than {nesting}")
+    try:  # NaN or half a surrogate pair: some upstreams take them, so rules have to see the rest
+        value = jsontext.parse_lenient(body)
+        jsontext.edit(body, {(history,): b"[]"})
+    except (ValueError, KeyError):
+        return None
+    return value
