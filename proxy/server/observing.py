@@ -1,4 +1,4 @@
-"""Counting the calls of chat completions that pass ungoverned: every call is counted, also where no rule is loaded.
+"""Counting the calls of answers that pass ungoverned: every call is counted, also where no rule is loaded.
 
 The bytes pass first and unchanged; a copy of what may hold a call is looked at behind them, within bounds, and
 dropped where it grows beyond them. Nothing here can delay, change or refuse anything.
@@ -6,16 +6,21 @@ dropped where it grows beyond them. Nothing here can delay, change or refuse any
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
+from typing import Any, Protocol
 
 from proxy.core import jsontext
-from proxy.core.calls import Api, Owner, RequestFacts, ToolCall
+from proxy.core.arguments import MAX_NESTING
+from proxy.core.calls import Api, Kind, Owner, RequestFacts, ToolCall
 from proxy.core.exchange.judging import Judged
 from proxy.core.policy.verdicts import Decision, Verdict
 from proxy.core.protocol.assembly import Assembler
 from proxy.core.protocol.chat import declared_tools
 from proxy.core.protocol.completion import read_choices
+from proxy.core.protocol.response_items import read_call, read_record
+from proxy.core.protocol.response_request import read_request
 from proxy.core.protocol.sse import EventSplitter
 from proxy.errors import ProxyError
 from proxy.server.body import is_events
@@ -26,19 +31,133 @@ from proxy.server.telling import Seen, Telling
 
 _MOST = 4 << 20
 _TELLING = 16  # bytes that tell events from everything else
-_SIGNS = (b"tool_calls", b"function_call")
+
+
+class _Calls(Protocol):
+    """The calls of one answer, on one wire. Raises ValueError, TypeError or KeyError for what it cannot read."""
+
+    def wants(self, data: bytes) -> bool:
+        """Whether an event, or a body, may hold calls."""
+        ...
+
+    def take(self, data: bytes) -> None:
+        """An event that is wanted."""
+        ...
+
+    def batches(self, body: bytes, question: bytes) -> Iterator[list[ToolCall]]:
+        """The calls that a client, or the upstream, has to answer, batch by batch: of the events, and of a body that is
+        no stream (it may be empty)."""
+        ...
+
+    def records(self, body: bytes) -> list[ToolCall]:
+        """The calls that were run already."""
+        ...
+
+    def declared(self, question: bytes) -> Mapping[str, jsontext.Json]:
+        """The tools that the request declares."""
+        ...
+
+
+class _ChatCalls:
+    """Calls of a chat completion, batch by choice."""
+
+    _SIGNS = (b"tool_calls", b"function_call")
+
+    def __init__(self) -> None:
+        self._choices: dict[int, Assembler] = {}
+
+    def wants(self, data: bytes) -> bool:
+        return any(sign in data for sign in self._SIGNS)
+
+    def take(self, data: bytes) -> None:
+        choices = jsontext.parse(data)["choices"]
+        for number, choice in enumerate(choices if isinstance(choices, list) else []):
+            delta = choice.get("delta") if isinstance(choice, dict) else None
+            if isinstance(delta, dict):
+                index = choice.get("index")
+                assembler = self._choices.setdefault(index if isinstance(index, int) else 0, Assembler())
+                assembler.add(delta, partial(_text_below, data, number))
+
+    def batches(self, body: bytes, question: bytes) -> Iterator[list[ToolCall]]:
+        for assembler in self._choices.values():
+            yield [call.whole() for call in assembler.calls]
+        if self.wants(body):
+            for choice in read_choices(body, jsontext.parse(body)):
+                yield [placed.call for placed in choice.placed]
+
+    def records(self, body: bytes) -> list[ToolCall]:
+        return []
+
+    def declared(self, question: bytes) -> Mapping[str, jsontext.Json]:
+        value = jsontext.parse(question)
+        return dict(declared_tools(value)) if isinstance(value, dict) else {}
+
+
+class _ResponseCalls:
+    """Calls of a response: of its items that are done, or where no such event shows one, of the response at its end."""
+
+    _SIGNS = (b'_call"', b'mcp_approval_request"')
+    _DONE = b"response.output_item.done"
+    _ENDS = (b"response.completed", b"response.incomplete", b"response.failed")
+
+    def __init__(self) -> None:
+        self._items: list[tuple[Any, bytes]] = []
+
+    def wants(self, data: bytes) -> bool:
+        return any(sign in data for sign in self._SIGNS)
+
+    def take(self, data: bytes) -> None:
+        if self._DONE not in data and (self._items or not any(end in data for end in self._ENDS)):
+            return
+        value = jsontext.parse(data)
+        kind = value["type"].encode()
+        if kind == self._DONE:
+            self._items.append((value["item"], jsontext.raw(data, ("item",)) or b""))
+        elif kind in self._ENDS and not self._items:
+            self._items = _items(data, value["response"], ("response", "output"))
+
+    def batches(self, body: bytes, question: bytes) -> Iterator[list[ToolCall]]:
+        try:
+            hosted = read_request(question, MAX_NESTING).hosted
+        except ProxyError:
+            hosted = frozenset()
+        found = [read_call(item, raw, hosted=hosted) for item, raw in self._found(body)]
+        yield [call for call in found if call is not None]
+
+    def records(self, body: bytes) -> list[ToolCall]:
+        """Save those for which an approval was asked: that was counted."""
+        found = [read_record(item) for item, _ in self._found(body) if not item.get("approval_request_id")]
+        return [record for record in found if record is not None]
+
+    def declared(self, question: bytes) -> Mapping[str, jsontext.Json]:
+        return read_request(question, MAX_NESTING).declared
+
+    def _found(self, body: bytes) -> list[tuple[dict[str, Any], bytes]]:
+        whole = _items(body, jsontext.parse(body), ("output",)) if self.wants(body) else []
+        return [(item, raw) for item, raw in (*self._items, *whole) if isinstance(item, dict)]
+
+
+def _items(data: bytes, response: Any, path: jsontext.Path) -> list[tuple[Any, bytes]]:
+    """The output items of a response, each with its bytes."""
+    output = response["output"]
+    return list(zip(output, jsontext.elements(data, path), strict=True)) if isinstance(output, list) else []
+
+
+_CALLS: dict[Api, type[_Calls]] = {Api.CHAT: _ChatCalls, Api.RESPONSES: _ResponseCalls}
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, ProxyError)
 
 
 class Observer:
-    """One chat completion that passes. `asked` takes the request's bytes, `began` and `passed` the answer's."""
+    """One answer that passes. `asked` takes the request's bytes, `began` and `passed` the answer's."""
 
-    def __init__(self) -> None:
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self._calls = _CALLS[api]()
         self._question: list[bytes] | None = []
         self._size = 0
         self._decoder: AnswerDecoder | None = None
         self._splitter: EventSplitter | None = None
         self._whole: list[bytes] = []
-        self._choices: dict[int, Assembler] = {}
         self._kind = ""
         self._events: bool | None = None
 
@@ -77,7 +196,7 @@ class Observer:
                 return
             decoded, self._whole, self._splitter = b"".join(self._whole), [], EventSplitter()
         for event in self._splitter.feed(decoded):
-            if event.data is not None and any(sign in event.data for sign in _SIGNS):
+            if event.data is not None and self._calls.wants(event.data):
                 self._bound(len(event.data))
                 self._take(event.data)
         if self._splitter.pending > _MOST:
@@ -86,42 +205,34 @@ class Observer:
     def _bound(self, more: int) -> None:
         self._size += more
         if self._size > _MOST:
-            self._decoder, self._whole, self._choices = None, [], {}
+            self._decoder, self._whole, self._calls = None, [], _CALLS[self.api]()
 
     def _take(self, data: bytes) -> None:
-        try:
-            value = jsontext.parse(data)
-            choices = value["choices"]
-        except (ValueError, TypeError, KeyError):
-            return
-        for number, choice in enumerate(choices if isinstance(choices, list) else []):
-            delta = choice.get("delta") if isinstance(choice, dict) else None
-            if isinstance(delta, dict):
-                index = choice.get("index")
-                assembler = self._choices.setdefault(index if isinstance(index, int) else 0, Assembler())
-                assembler.add(delta, partial(_text_below, data, number))
+        with suppress(*_UNREADABLE):
+            self._calls.take(data)
 
-    def batches(self) -> Iterable[list[ToolCall]]:
-        """The calls of each choice."""
-        for assembler in self._choices.values():
-            yield [call.whole() for call in assembler.calls]
-        body = b"".join(self._whole)
-        if any(sign in body for sign in _SIGNS):
-            try:
-                value = jsontext.parse(body)
-                for choice in read_choices(body, value):
-                    yield [placed.call for placed in choice.placed]
-            except (ValueError, TypeError, KeyError):
-                return
+    def batches(self, coding: str = "") -> Iterable[list[ToolCall]]:
+        """The calls of each batch."""
+        with suppress(*_UNREADABLE):
+            yield from self._calls.batches(b"".join(self._whole), self._asked(coding))
 
-    def declared(self, coding: str) -> dict[str, jsontext.Json]:
+    def records(self) -> list[ToolCall]:
+        """The calls that the upstream has run already."""
+        with suppress(*_UNREADABLE):
+            return self._calls.records(b"".join(self._whole))
+        return []
+
+    def declared(self, coding: str) -> Mapping[str, jsontext.Json]:
         """The tools that the request declares."""
-        try:
-            body = decode_request(b"".join(self._question or []), coding, limit=_MOST)
-            value = jsontext.parse(body)
-            return dict(declared_tools(value)) if isinstance(value, dict) else {}
-        except (ProxyError, ValueError):
-            return {}
+        with suppress(*_UNREADABLE):
+            return self._calls.declared(self._asked(coding))
+        return {}
+
+    def _asked(self, coding: str) -> bytes:
+        """The request's body; empty where it is not known."""
+        with suppress(ProxyError):
+            return decode_request(b"".join(self._question or []), coding, limit=_MOST)
+        return b""
 
 
 def _text_below(data: bytes, choice: int, path: jsontext.Path) -> str:
@@ -130,12 +241,18 @@ def _text_below(data: bytes, choice: int, path: jsontext.Path) -> str:
 
 def tell(services: Services, exchange: ExchangeIn, observer: Observer) -> None:
     """Count what passed."""
-    batches = [batch for batch in observer.batches() if batch]
-    if not batches:
-        return
     coding = joined(exchange.client.head.headers, "content-encoding")
-    facts = RequestFacts(client=exchange.client_name, declared=observer.declared(coding))
-    telling = Telling(services, exchange, Seen(), facts=facts, api=Api.CHAT)
+    batches, records = [batch for batch in observer.batches(coding) if batch], observer.records()
+    if not batches and not records:
+        return
+    facts = RequestFacts(api=observer.api, client=exchange.client_name, declared=observer.declared(coding))
+    telling = Telling(services, exchange, Seen(), facts=facts, api=observer.api)
     for batch in batches:
-        allowed = [Judged(call, "", Owner.CLIENT, Verdict(Decision.ALLOWED)) for call in batch]
-        telling.batch(allowed, [0.0] * len(allowed))
+        telling.batch([_allowed(call) for call in batch], [0.0] * len(batch))
+    for record in records:
+        telling.call(_allowed(record, Owner.UPSTREAM), 0.0)
+
+
+def _allowed(call: ToolCall, owner: Owner | None = None) -> Judged:
+    owner = owner or (Owner.UPSTREAM if call.kind is Kind.APPROVAL else Owner.CLIENT)
+    return Judged(call, "", owner, Verdict(Decision.ALLOWED))

@@ -14,7 +14,7 @@ from functools import partial
 from aiohttp import web
 
 from proxy.config import Unsupported
-from proxy.core.calls import Tenant
+from proxy.core.calls import Api, Tenant
 from proxy.errors import ProxyError, RequestError, StoreError
 from proxy.server.aio_client import AioClient
 from proxy.server.health import Health
@@ -31,6 +31,7 @@ from proxy.stores.tenants import Tenants, credential_of
 
 _GOVERNED = (Surface.CHAT, Surface.STORED_CHAT)
 _UNGOVERNED = (Surface.UNGOVERNED, Surface.RESPONSES_SOCKET)
+_WATCHED = {Surface.CHAT: Api.CHAT, Surface.RESPONSES: Api.RESPONSES}
 _NOT_YET = (Surface.RESPONSES, Surface.STORED_RESPONSES)
 
 
@@ -155,8 +156,9 @@ class DataPlane:
             await self._governor.serve(self._exchange(client, entry, loaded, surface=found.surface))
         elif client.upgrade:
             await self._tunnel(client)
-        elif found.surface is Surface.CHAT:
-            await self._watch(client, entry, self._exchange(client, entry, loaded, surface=found.surface))
+        elif (api := _WATCHED.get(found.surface)) is not None:
+            exchange = self._exchange(client, entry, loaded, surface=found.surface)
+            await self._watch(client, entry, exchange, api=api)
         else:
             await self._pass(client, entry)
 
@@ -190,9 +192,9 @@ class DataPlane:
 
     # -- what passes unread
 
-    async def _watch(self, client: AioClient, entry: RequestLog, exchange: ExchangeIn) -> None:
-        """A chat completion that nothing governs passes like everything else, and its calls are counted."""
-        observer = Observer()
+    async def _watch(self, client: AioClient, entry: RequestLog, exchange: ExchangeIn, *, api: Api) -> None:
+        """An answer that nothing governs passes like everything else, and its calls are counted."""
+        observer = Observer(api)
         await self._pass(client, entry, observer)
         tell(self._services, exchange, observer)
 
