@@ -29,10 +29,9 @@ from proxy.server.tunnel import join
 from proxy.stores.base import Store
 from proxy.stores.tenants import Tenants, credential_of
 
-_GOVERNED = (Surface.CHAT, Surface.STORED_CHAT)
+_GOVERNED = (Surface.CHAT, Surface.STORED_CHAT, Surface.RESPONSES, Surface.STORED_RESPONSES)
 _UNGOVERNED = (Surface.UNGOVERNED, Surface.RESPONSES_SOCKET)
 _WATCHED = {Surface.CHAT: Api.CHAT, Surface.RESPONSES: Api.RESPONSES}
-_NOT_YET = (Surface.RESPONSES, Surface.STORED_RESPONSES)
 
 
 class LedgerGlance:
@@ -169,7 +168,7 @@ class DataPlane:
             case Unsupported.DENY if surface in _UNGOVERNED:
                 return True
             case _:
-                return loaded.governs and surface in (*_UNGOVERNED, *_NOT_YET)
+                return loaded.governs and surface in _UNGOVERNED
 
     def _exchange(self, client: AioClient, entry: RequestLog, loaded: Loaded, *, surface: Surface) -> ExchangeIn:
         return ExchangeIn(
