@@ -145,6 +145,15 @@ def test_a_shell_that_the_upstream_runs_is_no_call_of_the_clients() -> None:
     assert "search" in observer.declared("")
 
 
+@pytest.mark.parametrize("asked", [b"", b"[]", b"not json", b'{"model": "m", "model": "n", "input": "x"}'])
+def test_calls_are_found_whatever_was_asked(asked: bytes) -> None:
+    """Of a request that cannot be read nothing is known, and the answer's calls count all the same."""
+    observer = passed(RESPONSE_WHOLE, api=Api.RESPONSES, asked=asked)
+    for coding in ("", "gzip", "odd"):
+        assert [[c.name for c in batch] for batch in observer.batches(coding)] == [["search", "patch", "shell", "find"]]
+        assert observer.declared(coding) == {}
+
+
 @pytest.mark.parametrize(
     "data",
     [

@@ -120,6 +120,7 @@ def test_a_path_of_two_apis_is_told(target: str) -> None:
         ("POST", "/v1/conversations/c", Surface.OTHER),
         ("POST", "/v1/conversations", Surface.OTHER),
         ("POST", "/v1/chat/completions/x/y/z", Surface.OTHER),
+        ("POST", "/v1/chat/%252525252563ompletions", Surface.OTHER),
         ("POST", "/v1/realtime/sessions", Surface.UNGOVERNED),
         ("POST", "/v1/realtime/calls", Surface.UNGOVERNED),
         ("GET", "/v1/realtime?model=m", Surface.UNGOVERNED),
