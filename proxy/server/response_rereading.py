@@ -76,10 +76,24 @@ class ResponseRereading:
         after = -1
         if named and _asks_for_events(target):
             target, after = _from_the_start(target)
-        body = await self._client.read(self._services.config.listen.max_body_bytes)
+        body = await self._body()
         asked = RequestHead(head.method, target, head.headers)
         async with self._services.upstream.request(asked, body or None, governed=True) as answer:
             await self._answer(answer, named[0] if named else "", record, after)
+
+    async def _body(self) -> bytes:
+        """What the client sent, as to count or to compact a conversation; a response that it names by the id that a
+        stream showed goes up under the upstream's own."""
+        body = await self._client.read(self._services.config.listen.max_body_bytes)
+        try:
+            value = jsontext.parse(body) if b"previous_response_id" in body else None
+        except ValueError:
+            return body
+        named = value.get("previous_response_id") if isinstance(value, dict) else None
+        record = await self._record(named) if isinstance(named, str) else None
+        if record is None or not record.response_id or record.response_id == named:
+            return body
+        return jsontext.edit(body, {("previous_response_id",): jsontext.render(record.response_id)})
 
     async def _record(self, name: str) -> ResponseRecord | None:
         try:
