@@ -86,8 +86,8 @@ class Responding(Conversing):
             previous=before.response_id if before and request.previous not in ("", before.response_id) else None,
         )
         used_ids = frozenset(str(call.call_id) for entry in items.entries for call in entry.calls)
-        await self._ask(question, sent, denied=denied, used_ids=used_ids)
-        if before is not None and request.conversation and (before.owed or before.carried):
+        seen = await self._ask(question, sent, denied=denied, used_ids=used_ids)
+        if seen and before is not None and request.conversation and (before.owed or before.carried):
             await self._settle_conversation(before)
 
     # -- what the upstream remembers
@@ -192,7 +192,7 @@ class Responding(Conversing):
 
     # -- the question and its answer
 
-    async def _ask(self, question: ResponseQuestion, sent: bytes, *, denied: int, used_ids: frozenset[str]) -> None:
+    async def _ask(self, question: ResponseQuestion, sent: bytes, *, denied: int, used_ids: frozenset[str]) -> bool:
         settling = await self._settling(
             self._request.body,
             form=response_form(self._request),
@@ -212,7 +212,7 @@ class Responding(Conversing):
             denied=denied,
             previous=previous or None,
         )
-        await self._serve_answer(
+        return await self._serve_answer(
             settling, answers, question.body if question.changed else sent, changed=question.changed
         )
 

@@ -158,12 +158,15 @@ class ResponseRereading:
 
     async def _shown(self, data: bytes, name: str, record: ResponseRecord | None) -> bytes:
         """A body as the client may see it: a response, a list of items, or one item."""
-        value = parsed_response(data, self._services.config.limits.nesting)
-        if value is not None:
-            if record is None and isinstance(value.get("id"), str) and value["id"] != name:
-                record = await self._record(value["id"])
-            return await self._response(data, value, name=name, record=record)
-        return await self._items(data, name)
+        try:
+            value = jsontext.parse(data)
+        except ValueError:
+            value = parsed_response(data, self._services.config.limits.nesting)
+        if not isinstance(value, dict) or not isinstance(value.get("output"), list):
+            return await self._items(data, value, name)
+        if record is None and isinstance(value.get("id"), str) and value["id"] != name:
+            record = await self._record(value["id"])
+        return await self._response(data, value, name=name, record=record)
 
     async def _response(self, data: bytes, value: dict[str, Any], *, name: str, record: ResponseRecord | None) -> bytes:
         if record is None:
@@ -192,13 +195,7 @@ class ResponseRereading:
 
     # -- lists
 
-    async def _items(self, data: bytes, name: str) -> bytes:
-        try:
-            value = jsontext.parse(data)
-        except ValueError:
-            if _could_hold_call(data):
-                raise UpstreamError("The upstream's answer is no plain JSON.", kind="protocol") from None
-            return data
+    async def _items(self, data: bytes, value: Any, name: str) -> bytes:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
         like = await self._response_of(name) if name else {}
@@ -261,10 +258,3 @@ def _from_the_start(target: str) -> tuple[str, int]:
         else:
             parts.append(part)
     return f"{path}?{'&'.join(parts)}", after
-
-
-def _could_hold_call(data: bytes) -> bool:
-    try:
-        return holds_call(jsontext.parse_lenient(data))
-    except ValueError:
-        return False

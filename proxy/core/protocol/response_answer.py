@@ -8,7 +8,7 @@ from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.calls import ToolCall
-from proxy.core.protocol.completion import UnreadableError, read_odd
+from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
 from proxy.core.protocol.response_items import read_call
 
 __all__ = ["CUT_SHORT", "Output", "UnreadableError", "read_output", "read_response"]
@@ -31,9 +31,11 @@ def read_response(body: bytes) -> dict[str, Any] | None:
         value = jsontext.parse(body)
     except ValueError:
         value = read_odd(body)
-    if not isinstance(value, dict) or not isinstance(value.get("output"), list):
-        return None
-    return value
+    if isinstance(value, dict) and isinstance(value.get("output"), list):
+        return value
+    if holds_call(value):
+        raise UnreadableError("it is no response")
+    return None
 
 
 def read_output(body: bytes, value: Mapping[str, Any], *, hosted: Collection[str] = ()) -> Output:
