@@ -44,3 +44,18 @@ def _read(body: bytes, nesting: int, history: str) -> Any:
     except (ValueError, KeyError):
         return None
     return value
+
+
+def objects(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none where it is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def user_of(value: dict[str, Any]) -> str:
+    """Whom a request speaks for, in the client's own words; the newer field counts."""
+    return next((v for k in ("safety_identifier", "user") if isinstance(v := value.get(k), str) and v), "")
+
+
+def insists_on_hidden(name: object) -> RequestError:
+    """What a client is told whose request forces a tool that a rule hides."""
+    return RequestError(f"The tool {name!r} that the request insists on is not available.", code="tool_hidden")

@@ -17,8 +17,7 @@ from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Changes, Json
 from proxy.core.protocol.assembly import entry_id
-from proxy.core.protocol.bodies import read_body
-from proxy.errors import RequestError
+from proxy.core.protocol.bodies import insists_on_hidden, objects, read_body, user_of
 
 MAX_TOOLS = 128
 
@@ -49,7 +48,7 @@ class ChatRequest:
 
     @property
     def user(self) -> str:
-        return next((v for k in ("safety_identifier", "user") if isinstance(v := self.value.get(k), str) and v), "")
+        return user_of(self.value)
 
     def identity(self) -> bytes:
         """What a conversation's digest begins with, beside its messages."""
@@ -65,17 +64,13 @@ def read_request(body: bytes, nesting: int) -> ChatRequest:
 
 def declared_tools(value: dict[str, Any]) -> Iterator[tuple[str, Json]]:
     """The names of a request's tools and functions, with their parameter schemas (None: it has none)."""
-    for tool in _list(value.get("tools")):
+    for tool in objects(value.get("tools")):
         for part in (tool.get("function"), tool.get("custom")):
             if isinstance(part, dict) and isinstance(part.get("name"), str):
                 yield part["name"], part.get("parameters")
-    for function in _list(value.get("functions")):
+    for function in objects(value.get("functions")):
         if isinstance(function.get("name"), str):
             yield function["name"], function.get("parameters")
-
-
-def _list(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 # ---------------------------------------------------------------- tools of a request
@@ -87,7 +82,7 @@ def hide_tools(request: ChatRequest, hidden: Callable[[str], bool]) -> dict[json
     value = request.value
     for choice in (value.get("tool_choice"), value.get("function_call")):
         if (name := _named(choice)) and hidden(name):
-            raise RequestError(f"The tool {name!r} that the request insists on is not available.", code="tool_hidden")
+            raise insists_on_hidden(name)
     for key in ("tools", "functions"):
         tools = value.get(key)
         if not isinstance(tools, list) or not any(hidden(_tool_name(t)) for t in tools):
@@ -234,7 +229,7 @@ def content_text(content: Any) -> str:
     """A message's content as text: a string, or its text parts one after another."""
     if isinstance(content, str):
         return content
-    return "".join(p["text"] for p in _list(content) if isinstance(p.get("text"), str))
+    return "".join(p["text"] for p in objects(content) if isinstance(p.get("text"), str))
 
 
 def digests(request: ChatRequest, upto: int | None = None) -> list[str]:

@@ -31,15 +31,15 @@ _TEXTS = {
 def item_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     """The events of a whole item, from its first to its last."""
     kind = item.get("type")
+    begun = {**item, "status": "in_progress"} if "status" in item else dict(item)
+    inner: list[dict[str, Any]] = []
     if kind == "message" and isinstance(item.get("content"), list):
-        begun = {**item, "status": "in_progress", "content": []}
+        begun["content"] = []
         inner = [event for at, part in enumerate(item["content"]) for event in _part_events(item, at, part)]
     elif kind in _TEXTS and isinstance(item.get(_TEXTS[kind][0]), str):
         place, name = _TEXTS[kind]
-        begun = {**item, "status": "in_progress", place: ""}
+        begun[place] = ""
         inner = list(_text_events(item, place, name))
-    else:
-        begun, inner = item, []
     return [
         {"type": "response.output_item.added", "output_index": 0, "item": begun},
         *inner,
@@ -48,7 +48,8 @@ def item_events(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _about(item: dict[str, Any]) -> dict[str, Any]:
-    return {"item_id": item.get("id") or "", "output_index": 0}
+    """What joins an event to its item; a call without an id of its own still has one that no other item has."""
+    return {"item_id": item.get("id") or item.get("call_id") or "", "output_index": 0}
 
 
 def _text_events(item: dict[str, Any], place: str, name: str) -> Iterator[dict[str, Any]]:
@@ -62,12 +63,27 @@ def _part_events(item: dict[str, Any], at: int, part: Any) -> Iterator[dict[str,
     if not isinstance(part, dict):
         return
     about = {**_about(item), "content_index": at}
-    kind, place = ("refusal", "refusal") if part.get("type") == "refusal" else ("output_text", "text")
-    text = part.get(place)
-    more: dict[str, Any] = {"logprobs": []} if kind == "output_text" else {}
-    yield {"type": "response.content_part.added", **about, "part": {**part, place: ""}}
-    if isinstance(text, str):
+    kind = part.get("type")
+    place = _SPOKEN.get(kind) if isinstance(kind, str) else None
+    text = part.get(place) if place else None
+    if place is None or not isinstance(text, str):
+        yield {"type": "response.content_part.added", **about, "part": part}
+    else:
+        yield {"type": "response.content_part.added", **about, "part": {**part, **_begun(part, place)}}
+        probable = {"logprobs": part.get("logprobs") or []} if kind == "output_text" else {}
         if text:
-            yield {"type": f"response.{kind}.delta", **about, "delta": text, **more}
-        yield {"type": f"response.{kind}.done", **about, place: text, **more}
+            yield {"type": f"response.{kind}.delta", **about, "delta": text, **probable}
+        notes = part.get("annotations")
+        for number, note in enumerate(notes if isinstance(notes, list) else []):
+            numbered = {**about, "annotation_index": number, "annotation": note}
+            yield {"type": "response.output_text.annotation.added", **numbered}
+        yield {"type": f"response.{kind}.done", **about, place: text, **probable}
     yield {"type": "response.content_part.done", **about, "part": part}
+
+
+_SPOKEN = {"output_text": "text", "refusal": "refusal"}
+
+
+def _begun(part: dict[str, Any], place: str) -> dict[str, Any]:
+    """A part before anything of it was said."""
+    return {place: "", **{key: [] for key in ("annotations", "logprobs") if key in part}}

@@ -6,7 +6,7 @@ An item is looked at as a value and changed as bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from proxy.core import jsontext
@@ -19,12 +19,20 @@ _RUN_UPSTREAM = frozenset(
 )
 _KINDS = {"function_call": Kind.FUNCTION, "custom_tool_call": Kind.CUSTOM, "mcp_approval_request": Kind.APPROVAL}
 _TEXTS = {Kind.FUNCTION: "arguments", Kind.CUSTOM: "input", Kind.APPROVAL: "arguments"}
-_ACTIONS = {"apply_patch": "operation", "tool_search": "arguments"}
+_ACTIONS = {
+    "shell_call": ("action",),
+    "local_shell_call": ("action",),
+    "computer_call": ("action",),
+    "apply_patch_call": ("operation",),
+    "tool_search_call": ("arguments",),
+}
+_ANY_ACTION = ("action", "operation", "arguments", "input")
+_NEEDS_NO_ID = ("shell", "local_shell", "apply_patch", "computer")
 _OUTPUT = re.compile(r"(\w+_call)_output|tool_search_output|mcp_approval_response")
 _BLANK = (
-    "data:image/png;base64,"
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
 )
+"""A screen of one white pixel: the output of a computer has room for nothing else."""
 
 
 def is_call_type(kind: str) -> bool:
@@ -42,30 +50,49 @@ def read_call(item: dict[str, Any], raw: bytes, *, hosted: Collection[str] = ())
     form = _KINDS[kind]
     call_id = item.get("id") if form is Kind.APPROVAL else item.get("call_id")
     space = item.get("server_label") if form is Kind.APPROVAL else item.get("namespace")
-    given = item.get(_TEXTS[form])
-    unwrapped = given is not None and not isinstance(given, str)
-    text = _shown(raw, (_TEXTS[form],)) if unwrapped else given or ""
-    name, found = _text(item.get("name")), CallId(_text(call_id))
-    return ToolCall(found, name, text, form, unwrapped=unwrapped, namespace=_text(space))
+    given, name, found = item.get(_TEXTS[form], ""), _text(item.get("name")), CallId(_text(call_id))
+    if form is Kind.CUSTOM or isinstance(given, str):
+        return ToolCall(found, name, _text(given), form, namespace=_text(space))
+    text = _shown(raw, _TEXTS[form], given)
+    return ToolCall(found, name, text, form, unwrapped=True, namespace=_text(space))
 
 
 def _read_action(item: dict[str, Any], raw: bytes, tool: str, *, hosted: Collection[str]) -> ToolCall | None:
-    if tool in hosted or (tool == "tool_search" and item.get("execution") == "server"):
+    if _runs_upstream(item, tool, hosted):
         return None
     call_id = item.get("call_id")
-    if call_id is None and tool not in ("shell", "local_shell", "apply_patch", "computer"):
+    if call_id is None and tool not in _NEEDS_NO_ID:
         return None  # nobody could answer it
-    place = action_place(tool)
-    if item.get(place) is None and item.get("actions") is not None:
-        text = "{" + f'"actions":{_shown(raw, ("actions",))}' + "}"
-    else:
-        text = _shown(raw, (place,)) if item.get(place) is not None else "{}"
-    return ToolCall(CallId(_text(call_id)), tool, text, Kind.ACTION, unwrapped=True)
+    if call_id is None and tool == "local_shell":
+        call_id = item.get("id")
+    text, found = _action_text(item, raw), CallId(_text(call_id))
+    return ToolCall(found, tool, text, Kind.ACTION, unwrapped=True)
 
 
-def action_place(tool: str) -> str:
-    """The member of an item that says what a tool of the client's is to do."""
-    return _ACTIONS.get(tool, "action")
+def _runs_upstream(item: dict[str, Any], tool: str, hosted: Collection[str]) -> bool:
+    execution = item.get("execution") if tool == "tool_search" else None
+    return execution == "server" or (tool in hosted and execution != "client")
+
+
+def _action_text(item: dict[str, Any], raw: bytes) -> str:
+    """What a tool of the client's is to do, as an object. A list of `actions` is a member of it, so that nothing that
+    would be done stands beside what rules see."""
+    place = _action_place(item)
+    text = "{}" if place is None else _shown(raw, place, item[place])
+    if item.get("actions") is None:
+        return text
+    actions = _shown(raw, "actions", item["actions"]).encode()
+    return jsontext.edit(text.encode() if _is_object(item, place) else b"{}", {("actions",): actions}).decode()
+
+
+def _action_place(item: dict[str, Any]) -> str | None:
+    """The member of an item that says what is to be done; of a kind that nobody knows yet, the first that could."""
+    places = _ACTIONS.get(item["type"], _ANY_ACTION)
+    return next((place for place in places if item.get(place) is not None), None)
+
+
+def _is_object(item: dict[str, Any], place: str | None) -> bool:
+    return place is not None and isinstance(item[place], dict)
 
 
 def read_record(item: dict[str, Any]) -> ToolCall | None:
@@ -76,8 +103,10 @@ def read_record(item: dict[str, Any]) -> ToolCall | None:
     return ToolCall(CallId(_text(item.get("id"))), _text(item.get("name")), arguments, namespace=space)
 
 
-def _shown(raw: bytes, path: Path) -> str:
-    return (jsontext.raw(raw, path) or b"{}").decode("utf-8", "replace")
+def _shown(raw: bytes, key: str, value: Any) -> str:
+    """A member's own text, whose numbers keep their spelling."""
+    found = jsontext.raw(raw, (key,))
+    return jsontext.render_text(value) if found is None else found.decode("utf-8", "replace")
 
 
 def _text(value: Any) -> str:
@@ -98,17 +127,25 @@ def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text:
     if call_id is not None and call_id != call.call_id:
         changes["call_id",] = jsontext.render(call_id)
     if text is not None and text != call.text:
-        changes |= _with_text(call, text)
+        changes |= _with_action(raw, text) if call.kind is Kind.ACTION else _with_text(call, text)
     return jsontext.edit(raw, changes) if changes else raw
 
 
 def _with_text(call: ToolCall, text: str) -> dict[Path, bytes | None]:
-    if call.kind is not Kind.ACTION:
-        bare = call.unwrapped and _is_json(text)
-        return {(_TEXTS[call.kind],): text.encode() if bare else jsontext.render(text)}
-    if jsontext.raw(call.text.encode(), ("actions",)) is not None:
-        return {("actions",): jsontext.raw(text.encode(), ("actions",))}
-    return {(action_place(call.name),): text.encode()}
+    bare = call.unwrapped and _is_json(text)
+    return {(_TEXTS[call.kind],): text.encode() if bare else jsontext.render(text)}
+
+
+def _with_action(raw: bytes, text: str) -> dict[Path, bytes | None]:
+    item, new = _parsed(raw), text.encode()
+    place, changes = _action_place(item), dict[Path, bytes | None]()
+    if item.get("actions") is not None:
+        listed = jsontext.raw(new, ("actions",))
+        changes["actions",] = listed
+        new = jsontext.edit(new, {("actions",): None}) if listed is not None else new
+        if listed is not None and not _is_object(item, place):
+            return changes
+    return changes | {(place or _ACTIONS.get(item["type"], _ANY_ACTION)[0],): new}
 
 
 def _is_json(text: str) -> bool:
@@ -119,18 +156,31 @@ def _is_json(text: str) -> bool:
     return True
 
 
+def _parsed(raw: bytes) -> Any:
+    try:
+        return jsontext.parse(raw)
+    except ValueError:  # as lenient as the reader that let it in
+        return jsontext.parse_lenient(raw)
+
+
 def sent_back(raw: bytes, *, stored: bool) -> bytes | None:
-    """An output item as an item of a later input; None where it may not go back. What was not stored has no id there,
-    and its reasoning is known to nobody but by its encrypted content."""
-    if stored:
+    """An output item as an item of a later input; None where it may not go back. What was not stored is known to nobody
+    by its id: a call goes without, save where the id is what its result names, and reasoning needs its encrypted
+    content."""
+    item = None if stored else _parsed(raw)
+    if not isinstance(item, dict):
         return raw
-    item = jsontext.parse_own(raw)
-    kind = item.get("type") if isinstance(item, dict) else None
+    kind = item.get("type")
     if kind == "reasoning":
         return raw if item.get("encrypted_content") else None
-    if isinstance(kind, str) and kind.endswith("_call") and kind != "local_shell_call" and "id" in item:
-        return jsontext.edit(raw, {("id",): None})
+    if kind == "mcp_call" or (_is_call(item) and kind != "local_shell_call" and item.get("call_id")):
+        return jsontext.edit(raw, {("id",): None}) if "id" in item else raw
     return raw
+
+
+def _is_call(item: dict[str, Any]) -> bool:
+    kind = item.get("type")
+    return isinstance(kind, str) and is_call_type(kind)
 
 
 # ---------------------------------------------------------------- results
@@ -180,10 +230,13 @@ def _note(text: str) -> bytes:
     return jsontext.render({"type": "message", "role": "developer", "content": text})
 
 
-def read_result(item: dict[str, Any]) -> tuple[str, str, str] | None:
-    """The call that an item is the result of, its text, and the tool's name where it says that."""
+def read_result(item: dict[str, Any], *, hosted: Collection[str] = ()) -> tuple[str, str, str] | None:
+    """The call that an item is the result of, its text, and the tool's name where it says that. None: it is none, or of
+    what the upstream has run by itself."""
     kind = item.get("type")
     if not isinstance(kind, str) or not _OUTPUT.fullmatch(kind):
+        return None
+    if _runs_upstream(item, kind.removesuffix("_output").removesuffix("_call"), hosted):
         return None
     if kind == "mcp_approval_response":
         return _text(item.get("approval_request_id")), _text(item.get("reason")), ""
@@ -211,16 +264,22 @@ def is_reference(item: dict[str, Any]) -> bool:
 
 def item_identity(item: dict[str, Any]) -> tuple[str, str] | None:
     """What tells an item again in a client's history: its id, or what it says."""
-    item_id = item.get("id")
-    if isinstance(item_id, str) and item_id:
-        return "id", item_id
-    if isinstance(item.get("call_id"), str) and not _OUTPUT.fullmatch(str(item.get("type"))):
-        return "call", item["call_id"]
-    if item.get("type") == "reasoning" and isinstance(item.get("encrypted_content"), str):
-        return "reasoning", item["encrypted_content"]
-    if item.get("role") == "assistant" and (text := message_text(item)):
-        return "message", text
-    return None
+    return next(iter(item_identities(item)), None)
+
+
+def item_identities(item: dict[str, Any]) -> list[tuple[str, str]]:
+    """Everything that an item can be told by, the strongest first: a client may keep its id, or only what it says."""
+    return [(place, value) for place, value in _marks(item) if isinstance(value, str) and value]
+
+
+def _marks(item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    yield "id", item.get("id")
+    if _is_call(item):
+        yield "call", item.get("call_id")
+    elif item.get("type") == "reasoning":
+        yield "reasoning", item.get("encrypted_content")
+    elif item.get("role") == "assistant":
+        yield "message", message_text(item)
 
 
 def message_text(item: dict[str, Any]) -> str:
