@@ -44,7 +44,7 @@ class Sent:
     def of(cls, request: ResponseRequest, carried: Sequence[str] = ()) -> Sent:
         raws = [*(item.encode() for item in carried), *raw_items(request)]
         values = [*(jsontext.parse_own(item.encode()) for item in carried), *request.items]
-        return cls(raws, values, read_history(values))
+        return cls(raws, values, read_history(values, hosted=request.hosted))
 
     def with_references(self, batches: Mapping[BatchId, BatchRecord]) -> Sent:
         """The same, with references to surfaced calls as the calls that they stand for."""
