@@ -35,6 +35,7 @@ from proxy.settings import (
     folder_of,
     size,
 )
+from proxy.stores.redis_address import Trust, parse_redis_address
 from proxy.toolconfig import ToolEntry
 
 API_VERSION: Final = "sidecall.io/v1"
@@ -248,17 +249,20 @@ def located_state(url: str, folder: Path) -> str:
         return url
     if scheme == "sqlite" and rest and not rest.startswith("//"):
         return f"sqlite:{folder / rest}"
-    if scheme in ("redis", "rediss") and _has_host(url):
+    if scheme.startswith("redis") and _is_redis(url):
         return url
-    raise expected("expected memory:, sqlite:PATH, redis://HOST or rediss://HOST")
+    raise expected(
+        "expected memory:, sqlite:PATH, redis://HOST, redis+sentinel://HOST,HOST/SERVICE or redis+cluster://HOST,HOST "
+        "(rediss for TLS)"
+    )
 
 
-def _has_host(url: str) -> bool:
+def _is_redis(url: str) -> bool:
     try:
-        parts = urlsplit(url)
-        return bool(parts.hostname) and parts.port != 0
+        parse_redis_address(url)
     except ValueError:
         return False
+    return True
 
 
 def _state_url(url: str | Secret, info: ValidationInfo) -> str | Secret:
@@ -273,7 +277,17 @@ class State(Settings):
     """Where held calls, approvals and counts are kept."""
 
     url: Annotated[TextOrSecret, AfterValidator(_state_url)] = Field(
-        default="sqlite:", repr=False, description="memory:, sqlite:PATH, redis://… or rediss://…; may be a secret."
+        default="sqlite:",
+        repr=False,
+        description="memory:, sqlite:PATH, redis://…, redis+sentinel://… or redis+cluster://… (rediss for TLS); "
+        "may be a secret.",
+    )
+    ca_file: FilePath | None = Field(
+        default=None,
+        description="A PEM file of authorities to trust for rediss://, in place of the system's.",
+    )
+    client_cert: CertificateFiles | None = Field(
+        default=None, description="A certificate to show to a rediss:// server."
     )
     ttl: Timeout = duration("24h", "How long a split batch is remembered after its last use.")
     stored_ttl: Timeout = duration("720h", "The same for what the upstream stores.")
@@ -292,6 +306,11 @@ class State(Settings):
     def address(self) -> str:
         """The URL of the store, as it is opened."""
         return located_state(self.url.read(), self._folder) if isinstance(self.url, Secret) else self.url
+
+    def trust(self) -> Trust:
+        """The files for TLS to the store."""
+        own = self.client_cert
+        return Trust(self.ca_file, own.cert_file if own else None, own.key_file if own else None)
 
     def keys(self) -> tuple[bytes, ...]:
         """The encryption keys as they are now; the first one writes."""

@@ -214,8 +214,10 @@ def _contradictions(config: Config) -> Iterator[tuple[JsonPath, str]]:
                 ("tools", index, "mcp"),
                 "tools of MCP servers are not served by this version; expected http or python",
             )
-    if config.state.address().startswith("redis"):
-        yield ("state", "url"), "a Redis store is not served by this version; expected memory: or sqlite:PATH"
+    if not config.state.address().startswith("rediss"):
+        for key, files in (("caFile", config.state.ca_file), ("clientCert", config.state.client_cert)):
+            if files is not None:
+                yield ("state", key), "has no effect without TLS; expected a rediss:// address as state.url"
 
 
 def _twice(section: str, names: Iterable[str | None]) -> Iterator[tuple[JsonPath, str]]:

@@ -203,7 +203,8 @@ def _task_owner(log: Log) -> TaskOwner:
 
 async def _open_store(config: Config, metrics: Metrics) -> MeasuredStore:
     try:
-        store = await open_store(config.state.address(), keys=config.state.keys(), clock=time.time)
+        state = config.state
+        store = await open_store(state.address(), keys=state.keys(), trust=state.trust())
     except StoreError as error:
         raise ConfigError([Problem("state.url", 0, 0, error.message)]) from error
     return MeasuredStore(store, metrics, timer=time.perf_counter)

@@ -54,9 +54,9 @@ async def test_keys_seal_the_store() -> None:
     assert isinstance(await open_store("memory:", keys=[b"secret"]), SealedStore)
 
 
-@pytest.mark.parametrize("url", ["", "sqlite", "postgres://u:pass-4711@h/d", "redis://:pass-4711@h", "memory:x"])
+@pytest.mark.parametrize("url", ["", "sqlite", "postgres://u:pass-4711@h/d", "memory:x"])
 async def test_another_url_is_refused_without_being_shown(url: str) -> None:
     """A URL that names no store is an error that says what was expected and shows no password."""
-    with pytest.raises(StoreError, match="expected memory:, sqlite: or sqlite:PATH") as caught:
+    with pytest.raises(StoreError, match="expected memory:, sqlite:, sqlite:PATH or redis") as caught:
         await open_store(url, keys=[])
     assert "4711" not in str(caught.value)
