@@ -27,7 +27,9 @@ _ACTIONS = {
     "tool_search_call": ("arguments",),
 }
 _ANY_ACTION = ("action", "operation", "arguments", "input")
-_NEEDS_NO_ID = ("shell", "local_shell", "apply_patch", "computer")
+_IN_NEED_OF_ID = ("local_shell_call", "computer_call")
+"""Calls that no input may have without their own id."""
+_NEEDS_NO_CALL_ID = ("shell", "local_shell", "apply_patch", "computer")
 _OUTPUT = re.compile(r"(\w+_call)_output|tool_search_output|mcp_approval_response")
 _BLANK = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mP4DwABAQEAHLCMmQAAAABJRU5ErkJggg=="
@@ -61,7 +63,7 @@ def _read_action(item: dict[str, Any], raw: bytes, tool: str, *, hosted: Collect
     if _runs_upstream(item, tool, hosted):
         return None
     call_id = item.get("call_id")
-    if call_id is None and tool not in _NEEDS_NO_ID:
+    if call_id is None and tool not in _NEEDS_NO_CALL_ID:
         return None  # nobody could answer it
     if call_id is None and tool == "local_shell":
         call_id = item.get("id")
@@ -165,15 +167,14 @@ def _parsed(raw: bytes) -> Any:
 
 def sent_back(raw: bytes, *, stored: bool) -> bytes | None:
     """An output item as an item of a later input; None where it may not go back. What was not stored is known to nobody
-    by its id: a call goes without, save where the id is what its result names, and reasoning needs its encrypted
-    content."""
+    by its id: a call goes without, where its kind may, and reasoning needs its encrypted content."""
     item = None if stored else _parsed(raw)
     if not isinstance(item, dict):
         return raw
     kind = item.get("type")
     if kind == "reasoning":
         return raw if item.get("encrypted_content") else None
-    if kind == "mcp_call" or (_is_call(item) and kind != "local_shell_call" and item.get("call_id")):
+    if kind == "mcp_call" or (_is_call(item) and kind not in _IN_NEED_OF_ID and item.get("call_id")):
         return jsontext.edit(raw, {("id",): None}) if "id" in item else raw
     return raw
 

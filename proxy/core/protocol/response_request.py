@@ -115,8 +115,8 @@ def _declared(tools: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Json]]:
     """The names of tools, with their parameter schemas (None: it has none)."""
     for tool in tools:
         kind, name = tool.get("type"), tool.get("name")
-        if kind == "namespace" and isinstance(name, str):
-            for inner, schema in _declared(objects(tool.get("tools"))):
+        if kind == "namespace":
+            for inner, schema in _declared(objects(tool.get("tools"))) if isinstance(name, str) else ():
                 yield f"{name}.{inner}", schema
         elif kind == "mcp":
             if isinstance(label := tool.get("server_label"), str):
@@ -124,7 +124,7 @@ def _declared(tools: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Json]]:
         elif kind in _NAMED:
             if isinstance(name, str):
                 yield name, tool.get("parameters")
-        elif isinstance(kind, str):
+        elif isinstance(kind, str) and kind:
             for family in _families(kind):
                 yield family, None
 
