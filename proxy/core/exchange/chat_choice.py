@@ -5,17 +5,17 @@ Values and what follows from them alone; `chat_stream.py` moves them on, `chat_e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core import jsontext
-from proxy.core.batch.split import is_weak_id
-from proxy.core.calls import Batch, Kind
+from proxy.core.calls import Kind, ToolCall
+from proxy.core.exchange.deciding import CallOnItsWay, CallQueue
 from proxy.core.exchange.judging import Conclusion, Judged
-from proxy.core.exchange.steps import Ended, LookUp, Step
+from proxy.core.exchange.steps import Ended, Step
 from proxy.core.jsontext import Path
-from proxy.core.policy.verdicts import Consult, Needs
+from proxy.core.policy.verdicts import Needs
 from proxy.core.protocol.assembly import Assembler, Fragment, OpenCall
 from proxy.core.protocol.sse import Event
 
@@ -23,25 +23,25 @@ CALLS = ("tool_calls", "function_call")
 
 
 @dataclass(slots=True)
-class Slot:
+class Slot(CallOnItsWay):
     """A call on its way. `closed`: no more of it is waited for. `whole`: it is sent in one piece, changed."""
 
     open: OpenCall
-    since: float
     fragments: int = 0
     closed: bool = False
-    asking: Generator[Consult, bool, Judged] | None = None
-    judged: Judged | None = None
-    looked_up: bool = False
-    known: bool | None = None
-    freed: float | None = None
     out_index: int | None = None
-    given_id: str | None = None
-    dropped: bool = False
     sent_whole: bool = False
 
     @property
-    def whole(self) -> bool:
+    def ordinal(self) -> int:
+        return self.open.ordinal
+
+    @property
+    def let_go(self) -> bool:
+        return self.out_index is not None
+
+    @property
+    def in_one_piece(self) -> bool:
         assert self.judged is not None
         return self.judged.verdict.text is not None or self.given_id not in (None, self.open.call_id)
 
@@ -50,23 +50,18 @@ class Slot:
         """Whether the upstream numbers it as a client expects."""
         return self.open.kind is Kind.LEGACY or self.open.index == self.open.ordinal
 
-    def may_change(self, used_ids: frozenset[str]) -> bool:
-        """Whether its number or its id may have to change, which shows only at the end of the batch."""
-        return not self.in_order or is_weak_id(self.open.whole()) or self.open.call_id in used_ids
+    @property
+    def may_be_renumbered(self) -> bool:
+        return not self.in_order
 
-    def look_up(self, index: int) -> list[Step]:
-        """Ask, once, whether the ledger has its id."""
-        if self.looked_up:
-            return []
-        self.looked_up = True
-        return [LookUp((index, self.open.ordinal), self.open.call_id)]
+    def whole(self) -> ToolCall:
+        return self.open.whole()
 
-    def settled(self, now: float) -> tuple[Judged, float]:
-        """The decided call as it is now, and the seconds that it was held."""
-        assert self.judged is not None
-        freed = self.freed if self.freed is not None else now
-        raw = jsontext.render_text(self.open.entry())
-        return replace(self.judged, call=self.open.whole(), raw=raw), max(0.0, freed - self.since)
+    def raw(self) -> str:
+        return jsontext.render_text(self.open.entry())
+
+    def seal(self, needs: Needs) -> None:
+        self.open.sealed = needs is not Needs.NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +100,16 @@ class HeldEvent:
 
 
 @dataclass(slots=True)
-class ChoiceState:
+class ChoiceState(CallQueue[Slot]):
     """`parted`: a blank line is due before its first text. `renumber`: a call was changed or kept back in a batch whose
     numbers were not in order. `closed_by_us`: its finish is our own word."""
 
     assembler: Assembler = field(default_factory=Assembler)
-    slots: list[Slot] = field(default_factory=list)
     queue: list[HeldEvent] = field(default_factory=list)
     queued: int = 0  # bytes of the queue
     flushed: int = 0  # how many calls were let go when the queue was last looked through
-    cursor: int = 0  # the next call to be judged
-    released: int = 0  # the next call to be let go
     surfaced: int = 0
     finish: HeldEvent | None = None
-    finished: bool = False
-    cut: bool = False
-    concluded: bool = False
     done: bool = False
     after: list[Step] = field(default_factory=list)
     hidden: bool = False  # the turn goes on in another answer
@@ -136,11 +125,6 @@ class ChoiceState:
         """The upstream failed: nothing of it goes on."""
         self.requeue([])
         self.finished = self.done = True
-
-    def drop(self) -> None:
-        """Let every call go that has not gone to the client."""
-        for slot in self.slots:
-            slot.dropped = slot.out_index is None
 
     def ended(self, index: int, conclusion: Conclusion, batch: tuple[Judged, ...], *, now: float) -> Ended:
         """What the shell is told of its end."""
@@ -170,9 +154,9 @@ class ChoiceState:
     def is_decided(self, held: HeldEvent) -> bool:
         """Whether every call of an event is to be let go or to be dropped."""
         slots = (self.slots[fragment.ordinal] for fragment in held.fragments)
-        return all(slot.dropped or slot.out_index is not None for slot in slots)
+        return all(slot.decided for slot in slots)
 
-    def is_ready(self, slot: Slot, needs: Callable[[str], Needs]) -> bool:
+    def is_ready(self, slot: Slot, needs: Callable[..., Needs]) -> bool:
         """Whether all is there that the decision of a call needs."""
         over = self.finished or slot.closed
         if not over and not (slot.open.name and slot.open.pieces):
@@ -186,10 +170,9 @@ class ChoiceState:
             case Needs.BATCH:
                 return self.finished
 
-    def batch(self, at: int) -> Batch | None:
-        """What call `at` may know of its batch; nothing before that is whole."""
-        names = tuple(slot.open.name for slot in self.slots)
-        return Batch(len(names), at, names) if self.finished else None
+    def let_go(self, slot: Slot) -> None:
+        slot.out_index = self.surfaced
+        self.surfaced += 1
 
     def close_earlier(self, fragments: Sequence[Fragment]) -> None:
         """A call is over when another one goes on, it has a name, and its arguments are whole."""
@@ -200,14 +183,9 @@ class ChoiceState:
 
     def number(self, conclusion: Conclusion, ids: Sequence[str | None]) -> None:
         """Give the calls of stage 0 that are not let go yet their numbers and ids; the others are dropped."""
-        for slot, stage, given in zip(self.slots, conclusion.stages, ids, strict=True):
-            if stage != 0:
-                slot.dropped = True
-            elif slot.out_index is None:
-                slot.out_index, slot.given_id = self.surfaced, given
-                self.surfaced += 1
+        CallQueue.number(self, conclusion, ids)
         if not all(slot.in_order for slot in self.slots):
-            self.renumber = any(slot.dropped or slot.whole for slot in self.slots)
+            self.renumber = any(slot.dropped or slot.in_one_piece for slot in self.slots)
 
 
 def spoken_apart(events: list[HeldEvent]) -> tuple[list[HeldEvent], list[HeldEvent]]:

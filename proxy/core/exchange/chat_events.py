@@ -131,7 +131,7 @@ class Outgoing:
         if slot.dropped or slot.out_index is None or slot.sent_whole:
             return None
         assert slot.judged is not None
-        if slot.whole:
+        if slot.in_one_piece:
             slot.sent_whole = True
             entry = raw if slot.fragments == 1 and _says_all(raw) else jsontext.render(slot.open.entry())
             text = slot.judged.verdict.text
@@ -192,7 +192,7 @@ def without_end(held: HeldEvent) -> dict[Path, bytes | None]:
 
 def _passes(state: ChoiceState, slot: Slot, fragment: Fragment) -> bool:
     """Whether a fragment goes to the client with the number and identity that it came with."""
-    if slot.dropped or slot.out_index is None or slot.sent_whole or slot.whole:
+    if slot.dropped or slot.out_index is None or slot.sent_whole or slot.in_one_piece:
         return False
     in_order = not any(s.dropped or s.sent_whole for s in state.slots[: slot.open.ordinal])
     return fragment.position is None or (in_order and not state.renumber and not slot.open.doubtful)

@@ -10,7 +10,6 @@ they came as.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,18 +26,18 @@ from proxy.core.exchange.chat_reading import (
     read_event,
     without_calls,
 )
-from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
-from proxy.core.exchange.steps import Asked, Broken, Key, Send, Step, StreamLimits, too_deep, too_long
+from proxy.core.exchange.deciding import Decisions
+from proxy.core.exchange.intake import Intake
+from proxy.core.exchange.judging import Conclusion, End, Judge, Judged
+from proxy.core.exchange.steps import Key, Send, Step, StreamLimits, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
-from proxy.core.policy.verdicts import Needs
 from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import CUT_SHORT
-from proxy.core.protocol.sse import Event, EventSplitter
-from proxy.errors import UpstreamError
+from proxy.core.protocol.sse import Event
 
 
-class ChatStream:
+class ChatStream(Intake):
     """One answer of the upstream. `only` is the client's index of the choice that a continuation is for."""
 
     def __init__(
@@ -52,22 +51,16 @@ class ChatStream:
         used_ids: frozenset[str],
         only: int | None = None,
     ) -> None:
+        super().__init__(Decisions(judge, bounds, used_ids), limits)
         self._judge = judge
         self._lead = lead
         self._turn_of = turn_of
         self._outgoing = Outgoing(lead, only)
-        self._bounds = bounds
-        self._limits = limits
-        self._used_ids = used_ids
         self._only = only
-        self._splitter = EventSplitter()
-        self._backlog: deque[Event | None] = deque()  # None: the end of the body
-        self._unanswered = 0
         self._tail: list[Event] = []
         self._choices: dict[int, ChoiceState] = {}
         self.usage: Any = None  # what this answer used, as far as it said
         self._over = False
-        self._now = 0.0
         self.failed = False  # the upstream sent an error event
 
     # -- what the shell tells
@@ -87,47 +80,16 @@ class ChatStream:
         """Whether every choice has ended, so that nothing but usage and the last event can come."""
         return self._over or (bool(self._choices) and all(s.finished for s in self._choices.values()))
 
-    def feed(self, data: bytes, now: float) -> list[Step]:
-        """Take bytes in. Events behind one that asks something are taken when that is answered, or by `go_on`, so that
-        what goes out does not depend on how the bytes came in where answers come at once."""
-        self._now = now
-        self._backlog += self._splitter.feed(data)
-        steps = self._go_on([], patient=not self._unanswered)
-        if self._splitter.pending > (most := self._limits.event_bytes):
-            steps.append(Broken(too_long("An event of the stream", most)))
-        elif self.held_bytes > (most := self._limits.held_bytes):
-            steps.append(Broken(too_long("What has to be held of the stream", most)))
-        return steps
-
-    @property
-    def waiting(self) -> bool:
-        """Whether events wait for an answer."""
-        return bool(self._backlog)
-
-    def go_on(self, now: float) -> list[Step]:
-        """An answer is long in coming: take the events behind the question, whose text waits for nothing."""
-        self._now = now
-        return self._go_on([], patient=False)
-
-    def finish(self, now: float) -> list[Step]:
-        """The body has ended well: what was not finished is cut short."""
-        self._now = now
-        if (rest := self._splitter.finish()) is not None:
-            ended = rest.raw + b"\n\n" if self._lead.rounds > 1 else rest.raw  # more of our own may follow it
-            self._backlog.append(Event(ended, rest.data))
-        self._backlog.append(None)
-        return self._go_on([])
-
     def answer(self, key: Key, given: bool, now: float) -> list[Step]:
         """What the world said to a question."""
-        self._now = now
+        self._decisions.now = now
         state = self._choices[key[0]]
         slot = state.slots[key[1]]
-        return self._answered([*self._resume(key, slot, given), *self._advance(key[0], state)])
+        return self._answered([*self._decisions.resume(key, slot, given), *self._advance(key[0], state)])
 
     def known(self, key: Key, found: bool, now: float) -> list[Step]:
         """Whether the ledger has the id of a call already."""
-        self._now = now
+        self._decisions.now = now
         state = self._choices[key[0]]
         state.slots[key[1]].known = found
         return self._answered(self._advance(key[0], state))
@@ -171,27 +133,15 @@ class ChatStream:
     def abandon(self) -> list[tuple[Judged, float]]:
         """The calls that were decided in choices that never ended, with the seconds that each was held."""
         states = (s for s in self._choices.values() if not s.concluded)
-        return [slot.settled(self._now) for state in states for slot in state.slots if slot.judged is not None]
+        return [
+            slot.settled(self._decisions.now) for state in states for slot in state.slots if slot.judged is not None
+        ]
 
     # -- events
 
-    def _answered(self, steps: list[Step]) -> list[Step]:
-        self._unanswered -= 1
-        return self._go_on(steps)
-
-    def _go_on(self, steps: list[Step], *, patient: bool = True) -> list[Step]:
-        """Take the events that have come, one after another, up to one that asks something."""
-        steps = list(steps)
-        self._unanswered += sum(not isinstance(step, Send) for step in steps)
-        while self._backlog and not (patient and self._unanswered):
-            event = self._backlog.popleft()
-            try:
-                more = self._cut_short() if event is None else self._event(event)
-            except UpstreamError as error:
-                return [*steps, Broken(error)]
-            self._unanswered += sum(not isinstance(step, Send) for step in more)
-            steps += more
-        return steps
+    @property
+    def _may_be_followed(self) -> bool:
+        return self._lead.rounds > 1
 
     def _event(self, event: Event) -> list[Step]:
         if event.data is None:
@@ -200,10 +150,7 @@ class ChatStream:
             steps = self._cut_short()
             self._over = True
             return [*steps, *self._apart(event)]
-        if len(event.raw) > self._limits.event_bytes:
-            raise too_long("An event of the stream", self._limits.event_bytes)
-        if jsontext.nests_deeper(event.data, self._limits.nesting):
-            raise too_deep("An event of the stream", self._limits.nesting)
+        self._check(event)
         value = read_event(event.data)
         if value is None:
             return self._apart(event)
@@ -264,7 +211,7 @@ class ChatStream:
         fragments = tuple(state.assembler.add(delta, raw_of))
         state.assembler.remember_at_most(self._limits.held_bytes)
         for call in state.assembler.calls[len(state.slots) :]:
-            state.slots.append(Slot(call, self._now))
+            state.slots.append(Slot(call, since=self._decisions.now))
         for fragment in fragments:
             state.slots[fragment.ordinal].fragments += 1
         if len(state.slots) > self._limits.batch_calls:
@@ -308,80 +255,26 @@ class ChatStream:
 
     def _advance(self, index: int, state: ChoiceState) -> list[Step]:
         """Judge what can be judged, let go what may go, and conclude when nothing is open any more."""
-        asked: list[Step] = []
-        while state.cursor < len(state.slots):
-            slot = state.slots[state.cursor]
-            if slot.judged is None:
-                if slot.asking is not None or not state.is_ready(slot, self._judge.needs):
-                    break
-                asked += self._judge_call((index, state.cursor), state, slot)
-                if slot.judged is None:
-                    break
-            state.cursor += 1
-        asked += self._release(index, state)
+        asked = self._decisions.judge(index, state)
+        asked += self._decisions.release(index, state, self._turn_of(index))
         steps = self._flush(index, state) + asked  # what an answer brings comes behind what goes out now
-        if state.finished and not state.concluded and state.cursor == len(state.slots):
+        if state.finished and not state.concluded and state.all_judged:
             steps += self._conclude(index, state)
         return steps
-
-    def _judge_call(self, key: Key, state: ChoiceState, slot: Slot) -> list[Step]:
-        call = slot.open.whole()
-        slot.open.sealed = self._judge.needs(slot.open.name) is not Needs.NAME
-        slot.asking = self._judge.judge(call, jsontext.render_text(slot.open.entry()), state.batch(key[1]))
-        return self._resume(key, slot, None)
-
-    def _resume(self, key: Key, slot: Slot, given: bool | None) -> list[Step]:
-        assert slot.asking is not None
-        try:
-            return [Asked(key, slot.asking.send(given))]  # type: ignore[arg-type]  # None starts a generator
-        except StopIteration as stop:
-            slot.judged, slot.asking = stop.value, None
-            return []
-
-    def _release(self, index: int, state: ChoiceState) -> list[Step]:
-        """Let go the calls that nothing to come can change, in the model's order."""
-        while state.released < state.cursor:
-            slot = state.slots[state.released]
-            assert slot.judged is not None
-            if slot.judged.held:
-                slot.dropped, slot.freed = True, slot.freed or self._now
-            elif self._waits(index, slot, slot.judged) or slot.known:
-                break
-            elif slot.known is None:
-                return slot.look_up(index)
-            else:
-                slot.out_index, slot.freed = state.surfaced, self._now
-                state.surfaced += 1
-            state.released += 1
-        return []
-
-    def _waits(self, index: int, slot: Slot, judged: Judged) -> bool:
-        """Whether a call that goes ahead has to wait for the decision of its whole batch."""
-        turn = self._turn_of(index)
-        if turn.closing or judged.verdict.deferred or judged.lanes:
-            return True
-        if not self._judge.could_hold and not turn.rounds:
-            return False
-        ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
-        return ends or slot.may_change(self._used_ids)
 
     def _conclude(self, index: int, state: ChoiceState) -> list[Step]:
         turn = self._turn_of(index)
         if not state.slots and not turn.rounds and not turn.closing:
             state.concluded = True
             return self._finished(index, state, {})
-        batch = tuple(slot.settled(self._now)[0] for slot in state.slots)
-        conclusion = conclude(
-            batch, cut=state.cut, closing=turn.closing, denied=turn.denied, stop_after=self._bounds.stop_after
-        )
-        if conclusion.end in (End.PASS, End.SPLIT):
-            open_slots = [s for s in state.slots if s.known is None and s.judged and not s.judged.held]
-            if open_slots:
-                return [step for slot in open_slots for step in slot.look_up(index)]
+        found = self._decisions.conclude(index, state, turn)
+        if isinstance(found, list):
+            return found
+        batch, conclusion = found
         if state.assembler.lost and (turn.rounds or conclusion.end in (End.SPLIT, End.CONTINUE)):
             raise too_long("What a turn with held calls says", self._limits.held_bytes)
         state.concluded = True
-        return [state.ended(index, conclusion, batch, now=self._now)]
+        return [state.ended(index, conclusion, batch, now=self._decisions.now)]
 
     def _cut_short(self) -> list[Step]:
         """The stream ended: choices without a finish reason were cut off."""

@@ -19,7 +19,9 @@ ALLOWED = Judged(ToolCall(CallId("a"), "show", "{}"), "{}", Owner.CLIENT, Verdic
 
 def slot(ordinal: int = 0, *pieces: str, index: Any = None, kind: Kind = Kind.FUNCTION) -> Slot:
     number = ordinal if index is None else index
-    return Slot(OpenCall(ordinal, kind, index=number, call_id=f"id{ordinal}", name="show", pieces=list(pieces)), 1.0)
+    return Slot(
+        OpenCall(ordinal, kind, index=number, call_id=f"id{ordinal}", name="show", pieces=list(pieces)), since=1.0
+    )
 
 
 def held(delta: dict[str, Any], **more: Any) -> HeldEvent:
@@ -55,7 +57,7 @@ def test_what_a_decision_waits_for(needs: Needs, pieces: list[str], closed: bool
         (slot(0, '{"a":', "1}"), True),
         (slot(0, "12"), False),  # more digits may follow
         (slot(0, "{}", kind=Kind.CUSTOM), False),  # free text
-        (Slot(OpenCall(0, Kind.FUNCTION, index=0, pieces=["{}"]), 1.0), False),  # its name may come behind them
+        (Slot(OpenCall(0, Kind.FUNCTION, index=0, pieces=["{}"]), since=1.0), False),  # its name may come behind them
     ],
 )
 def test_when_a_call_is_over(first: Slot, over: bool) -> None:

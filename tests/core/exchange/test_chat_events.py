@@ -141,7 +141,7 @@ def test_a_call_whose_entry_cannot_be_told_apart_gets_its_own_number(lead: Lead)
     ):
         fragments = tuple(state.assembler.add(one["choices"][0]["delta"], lambda _: ""))
         for call in state.assembler.calls[len(state.slots) :]:
-            state.slots.append(Slot(call, 0.0, out_index=call.ordinal))
+            state.slots.append(Slot(call, since=0.0, out_index=call.ordinal))
         state.slots[-1].judged = JUDGED
         sent.append(data_of(outgoing.emit(0, state, HeldEvent(came(one), one, 0, fragments))))
     numbers = [one["choices"][0]["delta"]["tool_calls"][0]["index"] for one in sent]
