@@ -110,8 +110,11 @@ def _stream(response: dict[str, Any], whole: bytes, items: Sequence[bytes]) -> b
     for kind in ("response.created", "response.in_progress"):
         events.append((kind, jsontext.render({"type": kind, "response": begun})))
     for index, raw in enumerate(items):
-        for event in item_events(jsontext.parse_own(raw)):
+        item = jsontext.parse_own(raw)
+        for event in item_events(item):
             place: dict[jsontext.Path, bytes | None] = {("output_index",): jsontext.render(index)}
+            if event.get("item") == item:
+                place["item",] = raw
             events.append((event["type"], jsontext.edit(jsontext.render(event), place)))
     completed: dict[jsontext.Path, bytes | None] = {("response",): whole}
     events.append(("response.completed", jsontext.edit(b'{"type":"response.completed"}', completed)))

@@ -6,7 +6,7 @@ was surfaced, or belongs to a response that nobody has read yet: that one is jud
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from proxy.core import jsontext
@@ -19,16 +19,20 @@ from proxy.server.remembering import Memory
 
 
 class ItemsShown:
-    """The items of one answer."""
+    """The items of one answer. `hosted` are tools that the upstream runs."""
 
-    def __init__(self, memory: Memory, judge: Judge) -> None:
+    def __init__(self, memory: Memory, judge: Judge, hosted: Collection[str]) -> None:
         self._memory = memory
+        self._hosted = hosted
         self._judge = judge
 
     async def shown(self, raws: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
         """The items that the client may see, under the ids that it knows. Raises StoreError."""
-        calls = [read_call(v, raw) if isinstance(v, dict) else None for v, raw in zip(values, raws, strict=True)]
-        answered = [read_result(v) if isinstance(v, dict) else None for v in values]
+        calls = [
+            read_call(v, raw, hosted=self._hosted) if isinstance(v, dict) else None
+            for v, raw in zip(values, raws, strict=True)
+        ]
+        answered = [read_result(v, hosted=self._hosted) if isinstance(v, dict) else None for v in values]
         ids = [str(c.call_id) for c in calls if c is not None] + [a[0] for a in answered if a is not None]
         marks = await self._marks(ids)
         marks |= {str(c.call_id): None for c in calls if c is not None and c.call_id not in marks and self._is_held(c)}

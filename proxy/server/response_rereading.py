@@ -200,7 +200,7 @@ class ResponseRereading:
             return data
         like = await self._response_of(name) if name else {}
         reading = self._reading_of(request_like(like, streams=False), "")
-        shown = ItemsShown(self._memory, reading.judge)
+        shown = ItemsShown(self._memory, reading.judge, reading.keeping.request.hosted)
         if isinstance(value, dict) and isinstance(value.get("data"), list):
             raws = jsontext.elements(data, ("data",))
             left = await shown.shown(raws, value["data"])

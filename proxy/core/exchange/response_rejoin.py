@@ -25,7 +25,14 @@ from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import ResultOutcome, ResultVerdict
 from proxy.core.protocol.chat import meaning
 from proxy.core.protocol.response_events import is_own_id
-from proxy.core.protocol.response_items import edited_call, is_reference, item_identity, message_text, result_items
+from proxy.core.protocol.response_items import (
+    edited_call,
+    is_reference,
+    item_identities,
+    item_identity,
+    message_text,
+    result_items,
+)
 from proxy.core.protocol.response_request import ResponseRequest, raw_items, read_history
 
 NOT_AVAILABLE = "(result no longer available)"
@@ -127,6 +134,8 @@ def _texts(item: dict[str, Any]) -> dict[Path, str]:
 def _whole(item: dict[str, Any], text: str) -> dict[Path, bytes | None]:
     """The changes that put a text in the place of a whole output."""
     kind = item["type"].removesuffix("_output")
+    if kind == "tool_search":
+        return {("tools",): b"[]"}  # it has no room for words
     call = ToolCall(CallId(""), "", "")
     if kind in ("shell_call", "computer_call"):
         call = replace(call, name=kind.removesuffix("_call"), kind=Kind.ACTION)
@@ -146,17 +155,17 @@ class _Shown:
         self._free: dict[tuple[str, str], list[int]] = {}
         self.taken: set[int] = set()
         for index, value in enumerate(sent.values):
-            if isinstance(value, dict) and (found := item_identity(value)):
-                self._free.setdefault(found, []).append(index)
+            if isinstance(value, dict) and (identity := item_identity(value)):  # by its id alone where it has one
+                self._free.setdefault(identity, []).append(index)
 
     def take(self, item: dict[str, Any], near: int) -> int | None:
         """Where the client shows an item of the turn around the entry `near`."""
-        identity = item_identity(item)
         first, last = self._turn(near)
-        for place in self._free.get(identity, ()) if identity else ():
-            if first <= place <= last and place not in self.taken:
-                self.taken.add(place)
-                return place
+        for identity in item_identities(item):
+            for place in self._free.get(identity, ()):
+                if first <= place <= last and place not in self.taken:
+                    self.taken.add(place)
+                    return place
         return None
 
     def _turn(self, near: int) -> tuple[int, int]:
@@ -276,7 +285,8 @@ class Rendering:
             elif found is not None and call.given_id == call.call.call_id:
                 out.append(self._raws[found])
             elif found is not None:
-                out.append(jsontext.edit(self._raws[found], {("call_id",): jsontext.render(call.call.call_id)}))
+                place = "call_id" if "call_id" in self._sent.values[found] else "id"
+                out.append(jsontext.edit(self._raws[found], {(place,): jsontext.render(call.call.call_id)}))
         return [*out, *notes]
 
 
@@ -338,6 +348,13 @@ def results_again(sent: Sent, judged: Sequence[JudgedResult]) -> Sequence[bytes]
 
 
 def given_items(batch: BatchRecord, ordinals: Sequence[int]) -> list[bytes]:
-    """Calls of a batch that are surfaced now, as the client gets them."""
-    calls = (batch.calls[ordinal] for ordinal in ordinals)
-    return [edited_call(c.raw.encode(), c.call, call_id=c.given_id, text=c.given) for c in calls]
+    """Calls of a batch that are surfaced now, as the client gets them. A response that was not stored kept no ids of
+    items, which clients expect."""
+    found = []
+    for record in (batch.calls[ordinal] for ordinal in ordinals):
+        raw = edited_call(record.raw.encode(), record.call, call_id=record.given_id, text=record.given)
+        if not _id_of(record):
+            item_id = ("ctc_" if record.call.kind is Kind.CUSTOM else "fc_") + record.given_id.removeprefix("call_")
+            raw = jsontext.edit(raw, {("id",): jsontext.render(item_id)})
+        found.append(raw)
+    return found

@@ -85,12 +85,12 @@ def hide_tools(request: ChatRequest, hidden: Callable[[str], bool]) -> dict[json
             raise insists_on_hidden(name)
     for key in ("tools", "functions"):
         tools = value.get(key)
-        if not isinstance(tools, list) or not any(hidden(_tool_name(t)) for t in tools):
+        if not isinstance(tools, list) or not any(_is_hidden(t, hidden) for t in tools):
             continue
         kept = [
             raw
             for raw, t in zip(jsontext.elements(request.body, (key,)), tools, strict=True)
-            if not hidden(_tool_name(t))
+            if not _is_hidden(t, hidden)
         ]
         changes[(key,)] = jsontext.array(kept) if kept else None
         if not kept:
@@ -104,13 +104,19 @@ def _narrowed_choice(request: ChatRequest, hidden: Callable[[str], bool]) -> dic
     allowed = request.value.get("tool_choice")
     allowed = allowed.get("allowed_tools") if isinstance(allowed, dict) else None
     tools = allowed.get("tools") if isinstance(allowed, dict) else None
-    if not isinstance(tools, list) or not any(hidden(_tool_name(t)) for t in tools):
+    if not isinstance(tools, list) or not any(_is_hidden(t, hidden) for t in tools):
         return {}
     path = ("tool_choice", "allowed_tools", "tools")
     kept = [
-        raw for raw, t in zip(jsontext.elements(request.body, path), tools, strict=True) if not hidden(_tool_name(t))
+        raw for raw, t in zip(jsontext.elements(request.body, path), tools, strict=True) if not _is_hidden(t, hidden)
     ]
     return {path: jsontext.array(kept)} if kept else {("tool_choice",): b'"none"'}
+
+
+def _is_hidden(tool: Any, hidden: Callable[[str], bool]) -> bool:
+    """Whether a rule hides a tool; what has no name is nobody's to hide."""
+    name = _tool_name(tool)
+    return bool(name) and hidden(name)
 
 
 def _tool_name(tool: Any) -> str:
