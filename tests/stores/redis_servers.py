@@ -92,7 +92,7 @@ class RedisServer:
         request = f"*{len(words)}\r\n" + "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
         with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
             connection.sendall(request.encode())
-            return connection.recv(1 << 20).decode()
+            return connection.recv(1 << 20).decode("latin-1")
 
     def kill(self) -> None:
         """End it as a power cut of its process would."""
