@@ -6,6 +6,7 @@ only where the wire puts one, in a choice's delta; where else it stands, nothing
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from proxy.core import jsontext
@@ -17,29 +18,30 @@ from proxy.errors import UpstreamError
 _NAMES = (b'"tool_calls"', b'"function_call"')
 
 
-def read_event(data: bytes) -> dict[str, Any] | None:
-    """An event's data as an object; None where it is none. Raises UpstreamError where it could hide a call."""
+def read_event(data: bytes, marks: Sequence[bytes] = _NAMES) -> dict[str, Any] | None:
+    """An event's data as an object; None where it is none. Raises UpstreamError where it could hide a call: `marks` are
+    what a call has in it."""
     try:
         value = jsontext.parse(data)
     except ValueError:
-        value = _read_odd(data)
+        value = _read_odd(data, marks)
     return value if isinstance(value, dict) else None
 
 
-def _read_odd(data: bytes) -> Any:
+def _read_odd(data: bytes, marks: Sequence[bytes]) -> Any:
     try:
         value = read_odd(data)
     except UnreadableError as error:
         raise _unreadable() from error
-    if value is None and any(name in data for name in _NAMES):
+    if value is None and any(mark in data for mark in marks):
         raise _unreadable()
     return value
 
 
-def check_apart(event: Event) -> None:
+def check_apart(event: Event, marks: Sequence[bytes] = _NAMES) -> None:
     """Look at an event without data, as what is no stream of events seems to be. Raises UpstreamError where a client
     that reads it some other way could find a call in it."""
-    if event.data is None and not event.raw.startswith(b":") and any(name in event.raw for name in _NAMES):
+    if event.data is None and not event.raw.startswith(b":") and any(mark in event.raw for mark in marks):
         raise _unreadable()
 
 
