@@ -5,9 +5,9 @@ cluster keeps them in one slot: a save may name any keys, and must be all or not
 no room, save for counted events, which need no tag. Moments come from Redis' own clock, which all replicas of the proxy
 share; a clock that is given (tests move one) takes its place.
 
-**What is repeated.** A connection that cannot be made, and a reply that is an error, mean that nothing was done: a
-StoreError, and at once. A master that turns out to be a replica was not written to: that is tried once more, on a new
-connection. When a connection breaks behind what was sent, the outcome is open:
+**What is repeated.** A reply that is an error means that nothing was done: a StoreError, and at once. So does a server
+that cannot be reached, or has become a replica; since another may be in its place by now, that is tried once more, on a
+new connection. When a connection breaks behind what was sent, the outcome is open:
 
 - what reads, and `touch`, are asked again, once: twice is as good as once;
 - a save whose writes all have versions is asked again, once. Each save has a random token that lies in what it wrote:
@@ -41,8 +41,9 @@ from proxy.stores import redis_scripts as scripts
 from proxy.stores.base import Stored, Write
 from proxy.stores.moments import micros
 from proxy.stores.redis_address import RedisAddress, Trust
-from proxy.stores.redis_client import CONNECTIONS, RedisClient
-from proxy.stores.redis_errors import FAILURES, did_nothing, is_demoted, meaning
+from proxy.stores.redis_client import open_client
+from proxy.stores.redis_errors import FAILURES, did_nothing, is_elsewhere, meaning
+from proxy.stores.redis_node import CONNECTIONS
 from proxy.stores.redis_scripts import Script
 
 PREFIX = "sidecall"
@@ -62,7 +63,7 @@ class RedisStore:
         prefix: str = PREFIX,
         patience: float = 5.0,
     ) -> None:
-        self._client = RedisClient(address, trust or Trust(), seconds=patience / 2)
+        self._client = open_client(address, trust or Trust(), seconds=patience / 2)
         self._clock = clock
         self._patience = patience
         self._turns = asyncio.Semaphore(CONNECTIONS)
@@ -174,7 +175,7 @@ class RedisStore:
         try:
             return await self._client.run(script, keys, arguments)
         except FAILURES as error:
-            if is_demoted(error):
+            if is_elsewhere(error):
                 then = arguments
             elif did_nothing(error) or then is None or isinstance(error, ReplyTimeoutError):
                 raise

@@ -10,11 +10,10 @@ import re
 import ssl
 
 from redis import exceptions
-from redis.asyncio.sentinel import MasterNotFoundError
 
 from proxy.stores.redis_scripts import UNKNOWN_FORM
 
-FAILURES = (exceptions.RedisError, exceptions.RedisClusterException, OSError)
+FAILURES = (exceptions.RedisError, OSError)
 """All that the driver raises."""
 
 _WORDS = {
@@ -38,8 +37,16 @@ _WORDS = {
 _CODE = re.compile(rf"(?:^|[\s:-])({'|'.join(_WORDS)})(?=\s|$)")
 
 
+GIVEN_UP = ("READONLY", "MASTERDOWN", "CLUSTERDOWN")
+"""Replies of a server that is not, or not just now, the one to ask."""
+
+
 class NotConnectedError(exceptions.ConnectionError):
     """There was no connection to send anything on. The cause says why."""
+
+
+class NoMasterError(NotConnectedError):
+    """Sentinels answer, and none knows a master of the service."""
 
 
 def code_of(error: BaseException) -> str:
@@ -55,25 +62,27 @@ def code_of(error: BaseException) -> str:
 
 def did_nothing(error: BaseException) -> bool:
     """Whether it is certain that Redis did nothing of what it was asked."""
-    return is_demoted(error) or isinstance(
+    return isinstance(
         error,
         exceptions.ResponseError
         | NotConnectedError
         | exceptions.BusyLoadingError
         | exceptions.AuthenticationError
-        | exceptions.AuthorizationError
-        | exceptions.MaxConnectionsError
-        | MasterNotFoundError
-        | exceptions.RedisClusterException,
+        | exceptions.AuthorizationError,
     )
 
 
-def is_demoted(error: BaseException) -> bool:
-    """Whether what was a master is a replica now. The driver says so in its own way where sentinels are used."""
-    return code_of(error) == "READONLY" or (
-        isinstance(error, exceptions.ConnectionError)
-        and error.__context__ is not None
-        and code_of(error.__context__) == "READONLY"
+def is_elsewhere(error: BaseException) -> bool:
+    """Whether nothing was done since what was asked is no master, or not there: another one may be by now."""
+    return isinstance(error, NotConnectedError) or code_of(error) == "READONLY"
+
+
+def is_lost(error: BaseException) -> bool:
+    """Whether the server may have been given up for another one: where that is has to be found out anew."""
+    return not isinstance(error, exceptions.ResponseError) or code_of(error) in (
+        "READONLY",
+        "MASTERDOWN",
+        "CLUSTERDOWN",
     )
 
 
@@ -83,22 +92,20 @@ def meaning(error: BaseException) -> str:
         if code := code_of(found):
             return _WORDS[code]
         if isinstance(found, ssl.SSLError):
-            return f"TLS fails ({found.reason or 'no reason given'})"
+            return f"TLS fails ({getattr(found, 'reason', None) or 'no reason given'})"
         if isinstance(found, exceptions.AuthenticationError | exceptions.AuthorizationError):
             return _WORDS["WRONGPASS"]
-        if isinstance(found, MasterNotFoundError):
+        if isinstance(found, NoMasterError):
             return "no sentinel names a master for the service"
-        if isinstance(found, exceptions.TimeoutError):
+        if isinstance(found, exceptions.TimeoutError | TimeoutError):
             return "it does not answer in time"
         if isinstance(found, ConnectionRefusedError):
             return "the connection is refused"
-    if isinstance(error, NotConnectedError | exceptions.RedisClusterException):
+    if isinstance(error, NotConnectedError):
         return "it cannot be reached"
-    return (
-        "the connection broke"
-        if isinstance(error, exceptions.ConnectionError | OSError)
-        else "it does not do what it should"
-    )
+    if isinstance(error, exceptions.ConnectionError | OSError):
+        return "the connection broke"
+    return "it does not do what it should"
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,13 @@ class Files:
             context.load_verify_locations(ask_client_for)
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def _alternative(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 class Authority:
@@ -61,7 +69,7 @@ class Authority:
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
         cert = (
             self._builder(name, key, is_authority=False)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_alternative(host)]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         files = Files(self._folder / f"{host}.pem", self._folder / f"{host}.key")

@@ -18,6 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from proxy.stores.base import Write
+from proxy.stores.redis import RedisStore
+from proxy.stores.redis_address import Trust, parse_redis_address
+from tests.stores.contract import HOUR
+
 _BEGIN, _END = 20_000, 30_000
 """Below the ports that connections take by themselves; a cluster's nodes need the port that lies 10,000 above too."""
 _PATIENCE = 30.0
@@ -87,11 +92,13 @@ class RedisServer:
             return self.ask("PING").startswith(("+PONG", "-NOAUTH"))
         return False
 
-    def ask(self, *words: str) -> str:
+    def ask(self, *words: str, auth: str | None = None) -> str:
         """A reply as it comes, without the driver: the first piece of it."""
-        request = f"*{len(words)}\r\n" + "".join(f"${len(word.encode())}\r\n{word}\r\n" for word in words)
         with socket.create_connection(("127.0.0.1", self.port), 10) as connection:
-            connection.sendall(request.encode())
+            if auth is not None:
+                connection.sendall(_request("AUTH", auth))
+                assert connection.recv(64) == b"+OK\r\n"
+            connection.sendall(_request(*words))
             return connection.recv(1 << 20).decode("latin-1")
 
     def kill(self) -> None:
@@ -102,6 +109,10 @@ class RedisServer:
             self._process = None
 
 
+def _request(*words: str) -> bytes:
+    return f"*{len(words)}\r\n".encode() + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in map(str.encode, words))
+
+
 @contextmanager
 def running(folder: Path, *options: str, sentinel: bool = False) -> Iterator[RedisServer]:
     folder.mkdir(parents=True, exist_ok=True)
@@ -110,3 +121,17 @@ def running(folder: Path, *options: str, sentinel: bool = False) -> Iterator[Red
         yield server
     finally:
         server.kill()
+
+
+def opened(url: str, prefix: Path, trust: Trust | None = None) -> RedisStore:
+    """A store with names of its own."""
+    return RedisStore(parse_redis_address(url), prefix=str(prefix), trust=trust)
+
+
+async def works(store: RedisStore) -> None:
+    """One write and one read, and the end."""
+    try:
+        assert await store.save([Write("a", b"x", HOUR)])
+        assert (await store.load(["a"])).keys() == {"a"}
+    finally:
+        await store.close()

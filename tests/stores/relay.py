@@ -98,9 +98,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def relaying(target: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[Relay]:
+async def relaying(target: int, tls: ssl.SSLContext | None = None, *, port: int = 0) -> AsyncIterator[Relay]:
     relay = Relay(target)
-    server = await asyncio.start_server(relay.serve, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(relay.serve, "127.0.0.1", port, ssl=tls)
     relay.port = server.sockets[0].getsockname()[1]
     try:
         yield relay
