@@ -23,6 +23,7 @@ class Asked:
     path: str
     headers: dict[str, str]
     body: bytes
+    target: str = ""
 
     @property
     def json(self) -> dict[str, Any]:
@@ -131,9 +132,8 @@ class FakeUpstream:
     # -- serving
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        asked = Asked(
-            request.method, request.path, {k.lower(): v for k, v in request.headers.items()}, await request.read()
-        )
+        headers = {k.lower(): v for k, v in request.headers.items()}
+        asked = Asked(request.method, request.path, headers, await request.read(), str(request.rel_url))
         if asked.path.startswith("/tools/"):
             return await self._run(asked)
         async with self.come:

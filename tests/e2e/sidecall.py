@@ -62,7 +62,7 @@ class Got:
     @property
     def error(self) -> dict[str, Any]:
         """The error of a reply, or of the last event of a stream."""
-        found = self.json if not self.data.startswith((b"data:", b":")) else self.events[-1]
+        found = self.json if not self.data.startswith((b"data:", b":", b"event:")) else self.events[-1]
         error: dict[str, Any] = found["error"]
         return error
 
@@ -101,8 +101,12 @@ class Sidecall:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.running.data.port}"
 
-    async def post(self, sent: Message | bytes, *, key: str = "one", **headers: str) -> Got:
-        return await post(self.session, self.url, sent, key=key, headers=headers)
+    async def post(self, sent: Message | bytes, *, key: str = "one", path: str = PATH, **headers: str) -> Got:
+        return await post(self.session, self.url, sent, key=key, path=path, headers=headers)
+
+    async def get(self, path: str, *, method: str = "GET", key: str = "one", sent: bytes | None = None) -> Got:
+        """Read, change or delete what the upstream keeps."""
+        return await request(self.session, method, f"{self.url}{path}", key=key, data=sent)
 
     def requests(self) -> list[dict[str, Any]]:
         return [line for line in self.lines if line["message"] == "request"]
@@ -126,12 +130,27 @@ async def post(
     sent: Message | bytes,
     *,
     key: str = "one",
+    path: str = PATH,
     headers: dict[str, str] | None = None,
 ) -> Got:
-    """Ask for a chat completion and read the answer to its end."""
+    """Ask for a chat completion, or what else is asked for by its path, and read the answer to its end."""
     data = sent if isinstance(sent, bytes) else json.dumps(sent).encode()
-    given = {"authorization": f"Bearer {key}", "content-type": "application/json", **(headers or {})}
-    async with session.post(f"{url}{PATH}", data=data, headers=given) as answer:
+    given = {"content-type": "application/json", **(headers or {})}
+    return await request(session, "POST", f"{url}{path}", key=key, data=data, headers=given)
+
+
+async def request(
+    session: aiohttp.ClientSession,
+    method: str,
+    url: str,
+    *,
+    key: str,
+    data: bytes | None,
+    headers: dict[str, str] | None = None,
+) -> Got:
+    """Ask, and read the answer to its end."""
+    given = {"authorization": f"Bearer {key}", **(headers or {})}
+    async with session.request(method, url, data=data, headers=given) as answer:
         found, broken = b"", False
         try:
             async for piece in answer.content.iter_any():
