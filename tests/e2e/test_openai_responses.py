@@ -198,9 +198,9 @@ def agent(here: Sidecall, ran: list[str]) -> tuple[Agent[None], openai.AsyncOpen
         return f"found {q}"
 
     @function_tool
-    def delete(id: int) -> str:
+    def delete(number: int) -> str:
         """Delete something."""
-        ran.append(f"delete {id}")
+        ran.append(f"delete {number}")
         return "deleted"
 
     client = openai.AsyncOpenAI(base_url=f"{here.url}/v1", api_key="one", max_retries=0, timeout=20)
@@ -219,13 +219,14 @@ async def test_an_agent_over_a_mixed_batch(
     clerk, client = agent(here, ran)
     way = "async stream" if streams else "async whole"
     upstream.script(
-        scripted(way, call(A, "delete", id=7), call(B, "search", q="x")),
+        scripted(way, call(A, "delete", number=7), call(B, "search", q="x")),
         scripted(way, message("Done.", 1), number=2),
         scripted(way, message("Bye.", 2), number=3),
     )
     quiet = RunConfig(tracing_disabled=True)
     async with client:
-        texts, given = [], [user()]
+        texts: list[Any] = []
+        given: Any = [user()]
         for _ in range(2):
             if streams:
                 running = Runner.run_streamed(clerk, given, run_config=quiet)
@@ -239,7 +240,7 @@ async def test_an_agent_over_a_mixed_batch(
     assert (texts, ran) == (["Done.", "Bye."], ["search x"])
     second, third = (asked.json["input"] for asked in upstream.requests[1:])
     assert plain(second[1:]) == [
-        {"type": "function_call", "call_id": A, "name": "delete", "arguments": '{"id": 7}'},
+        {"type": "function_call", "call_id": A, "name": "delete", "arguments": '{"number": 7}'},
         {"type": "function_call", "call_id": B, "name": "search", "arguments": '{"q": "x"}'},
         output(A, BLOCKED),
         output(B, "found x"),
