@@ -179,7 +179,7 @@ class Decisions:
             assert slot.judged is not None
             if slot.judged.held:
                 slot.dropped, slot.freed = True, slot.freed or self.now
-            elif self._waits(turn, slot, slot.judged) or slot.known:
+            elif self._waits(turn, slot, calls.slots[: calls.released]) or slot.known:
                 break
             elif slot.known is None and slot.judged.call.kind is not Kind.APPROVAL:
                 return slot.look_up(index)
@@ -189,14 +189,16 @@ class Decisions:
             calls.released += 1
         return []
 
-    def _waits(self, turn: ChoiceTurn, slot: CallOnItsWay, judged: Judged) -> bool:
+    def _waits(self, turn: ChoiceTurn, slot: S, before: Sequence[S]) -> bool:
         """Whether a call that goes ahead has to wait for the decision of its whole batch."""
+        judged = slot.judged
+        assert judged is not None
         if turn.closing or judged.verdict.deferred or judged.lanes:
             return True
         if not self._judge.could_hold and not turn.rounds:
             return False
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
-        return ends or slot.may_change(self._used_ids)
+        return ends or slot.may_change(self._used_ids) or any(s.whole().call_id == judged.call.call_id for s in before)
 
     def conclude(
         self, index: int, calls: CallQueue[S], turn: ChoiceTurn

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -74,7 +75,7 @@ def call(
     event = "custom_tool_call_input" if custom else "function_call_arguments"
     about = {"item_id": item_id, "output_index": 0}
     at = [0, *([len(args) // 2] if cuts is None else cuts), len(args)]
-    pieces = [piece for a, b in zip(at, at[1:], strict=False) if (piece := args[a:b])]
+    pieces = [piece for a, b in itertools.pairwise(at) if (piece := args[a:b])]
     named = {} if custom else {"name": name}
     return Item(
         [
