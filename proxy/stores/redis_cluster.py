@@ -37,6 +37,7 @@ class Cluster:
         """What a script says on the node of its keys, which are all in one slot."""
         slot = key_slot(keys[0])
         node, asking = await self._owner(slot), False
+        last: exceptions.RedisError = NotConnectedError("The nodes name each other.")
         for _ in range(_REDIRECTS):
             try:
                 return await node.run(script, keys, arguments, asking=asking)
@@ -46,14 +47,15 @@ class Cluster:
                 self._outdated = True
             except exceptions.AskError as error:
                 node, asking = self._node((error.host or node.place[0], error.port)), True
-            except exceptions.TryAgainError:
+            except exceptions.TryAgainError as error:
+                last = error
                 await asyncio.sleep(_AGAIN_AFTER)
             except FAILURES as error:
                 if is_lost(error):
                     self._outdated = True
                     self._ask_last(node.place)
                 raise
-        raise NotConnectedError("The nodes name each other.")
+        raise last
 
     async def close(self) -> None:
         for node in self._nodes.values():

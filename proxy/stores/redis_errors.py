@@ -31,6 +31,7 @@ _WORDS = {
     "MASTERDOWN": "its master is down",
     "CROSSSLOT": "it is a cluster: expected a redis+cluster:// address",
     "MOVED": "it is a cluster: expected a redis+cluster:// address",
+    "TRYAGAIN": "its cluster is moving our keys from one node to another",
     UNKNOWN_FORM: "a record has a form that this release does not know",
 }
 # Redis 6 puts an error of a script's command behind the script's own.
@@ -56,7 +57,10 @@ def code_of(error: BaseException) -> str:
     status = getattr(error, "status_code", None) or ""
     if status in _WORDS:
         return str(status)
-    found = _CODE.search(str(error)) if isinstance(error, exceptions.ResponseError) else None
+    text = str(error) if isinstance(error, exceptions.ResponseError) else ""
+    if "Protocol error: unauthenticated" in text:  # who has not said who it is may ask in few words only
+        return "NOAUTH"
+    found = _CODE.search(text)
     return found[1] if found is not None else ""
 
 

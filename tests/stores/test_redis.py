@@ -371,6 +371,20 @@ async def test_silence_is_an_error_in_time(relay: Relay, prefix: str) -> None:
     await store.close()
 
 
+async def test_a_flood_on_a_silent_server_ends_in_time(relay: Relay, prefix: str) -> None:
+    """Who waits for a turn that does not come waits no longer than the others."""
+    store = opened(relay, prefix, patience=0.4)
+    await store.load(["a"])
+    relay.breaks += [Break(Where.SILENT)] * 200
+    began = time.monotonic()
+    found = await asyncio.gather(*(store.load(["a"]) for _ in range(200)), return_exceptions=True)
+    assert {str(error) for error in found} == {"The state store cannot be used: it does not answer in time."}
+    assert time.monotonic() - began < 2
+    relay.breaks.clear()
+    assert await store.load(["a"]) == {}
+    await store.close()
+
+
 async def test_a_flood_waits_for_its_turn(far: RedisStore, relay: Relay) -> None:
     """However many ask at once, there are no more than 32 connections."""
     found = await asyncio.gather(*(far.load(["first"]) for _ in range(300)))

@@ -103,6 +103,10 @@ async def test_slots_that_move_are_followed(cluster: list[RedisServer]) -> None:
     assert owner.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[1]) == "+OK\r\n"
     for key in ("{moves}:index", "{moves}:v:a"):
         assert owner.ask("MIGRATE", "127.0.0.1", str(target.port), key, "0", "5000") == "+OK\r\n"
+        if key == "{moves}:index":  # half of the keys are there: what needs both has to wait
+            with pytest.raises(StoreError, match="its cluster is moving our keys"):
+                await store.save([Write("a", b"z", HOUR)])
+            assert await store.scan("") == ["a"]
     assert await store.load(["a"]) == {"a": Stored(b"x", 1)}  # asked at the new node
     for node in (target, owner, *cluster):
         assert node.ask("CLUSTER", "SETSLOT", slot, "NODE", names[1]) == "+OK\r\n"

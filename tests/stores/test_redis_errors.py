@@ -41,6 +41,7 @@ READONLY = "ERR Error running script (call to f_1): @user_script:30: @user_scrip
         (exceptions.ResponseError("BUSY Redis is busy"), "BUSY", "busy with a script"),
         (exceptions.MasterDownError("Link", status_code="MASTERDOWN"), "MASTERDOWN", "master is down"),
         (exceptions.AuthenticationError("Authentication required.", status_code="NOAUTH"), "NOAUTH", "needs a user"),
+        (exceptions.ResponseError("Protocol error: unauthenticated multibulk length"), "NOAUTH", "needs a user"),
         (exceptions.AuthenticationError("invalid password"), "", "does not accept"),
         (exceptions.ResponseError("ERR unknown command 'EVALSHA', with args: 'v-4711'"), "", "does not do what"),
         (exceptions.ResponseError("ERR v-READONLY4711"), "", "does not do what"),

@@ -52,11 +52,12 @@ async def test_a_password_and_a_user_are_sent(guarded: RedisServer) -> None:
 async def test_a_wrong_password_is_not_shown(who: str, said: str, guarded: RedisServer, tmp_path: Path) -> None:
     """The error says what is wrong, and neither what was sent nor where to."""
     store = opened(f"redis://{who}127.0.0.1:{guarded.port}", tmp_path)
-    with pytest.raises(StoreError, match=said) as caught:
-        await store.save([Write("a", b"x", HOUR)])
-    shown = f"{caught.value} {caught.value.__cause__!r}"
-    assert "4711" not in shown
-    assert "nobody" not in shown
+    for operation in (store.save([Write("a", b"x", HOUR)]), store.load(["a"])):
+        with pytest.raises(StoreError, match=said) as caught:
+            await operation
+        shown = f"{caught.value} {caught.value.__cause__!r}"
+        assert "4711" not in shown
+        assert "nobody" not in shown
     await store.close()
 
 
