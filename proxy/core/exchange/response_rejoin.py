@@ -205,7 +205,7 @@ class Rendering:
 
     def _put(self, piece: Piece, near: int) -> list[bytes]:
         match piece:
-            case PutRound(hidden, trimmed):
+            case PutRound(hidden, trimmed) if not self._remembered:
                 return [*self._round(hidden, near), *round_results(hidden, trimmed)]
             case PutText(index, content):
                 return list(self._last_round(content, index))
