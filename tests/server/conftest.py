@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.endpoint import Endpoint
 from tests.e2e.sidecall import Sidecall, policy, rule, sidecall
 from tests.fake_upstream import FakeUpstream, fake_upstream
 
@@ -28,12 +27,3 @@ async def here(upstream: FakeUpstream, tmp_path: Path) -> AsyncIterator[Sidecall
     )
     async with sidecall(upstream.url, policies=[path]) as running:
         yield running
-
-
-@pytest.fixture
-def endpoint(upstream: FakeUpstream) -> Iterator[Endpoint]:
-    """The upstream as an endpoint that remembers responses; it never has to refuse what it is asked."""
-    made = Endpoint.on(upstream)
-    yield made
-    assert not made.refused
-    assert not made.turns, "an answer that nobody asked for"
