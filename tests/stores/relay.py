@@ -32,14 +32,15 @@ class Break:
 
 
 class Relay:
-    """`breaks` are used up by the requests with a script that come next; `most` is how many connections there were."""
+    """`breaks` are used up by the requests with a script that come next; `most` is how many connections there were at
+    once; `target` is the port that new ones lead to."""
 
     def __init__(self, target: int) -> None:
         self.port = 0
         self.breaks: deque[Break] = deque()
         self.open = 0
         self.most = 0
-        self._target = target
+        self.target = target
         self._writers: set[asyncio.StreamWriter] = set()
 
     def cut(self) -> None:
@@ -52,7 +53,7 @@ class Relay:
         self.most = max(self.most, self.open)
         self._writers.add(writer)
         try:
-            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._target)
+            server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self.target)
             try:
                 replies = asyncio.ensure_future(_pump(server_reader, writer))
                 await self._requests(reader, server_reader, (writer, server_writer), replies)

@@ -357,6 +357,22 @@ async def test_connections_that_ended_while_idle_are_replaced(far: RedisStore, r
     assert (await store.load(["a"]))["a"].version == 2
 
 
+async def test_a_name_that_leads_to_another_master_is_followed(
+    relay: Relay, prefix: str, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """Where a failover moves the name, connections to what is a replica now are given up, and no operation fails."""
+    with running(tmp_path / "old") as old:
+        relay.target = old.port
+        store = opened(relay, prefix)
+        await asyncio.gather(*(store.load(["a"]) for _ in range(10)))
+        assert old.ask("REPLICAOF", "127.0.0.1", "1") == "+OK\r\n"
+        relay.target = redis_server.port
+        assert await asyncio.gather(*(store.count(f"a{number}", 1, 60) for number in range(10))) == [True] * 10
+        assert await asyncio.gather(*(store.save([Write(f"a{number}", b"", HOUR)]) for number in range(10)))
+        assert len(await store.scan("a")) == 10
+        await store.close()
+
+
 async def test_silence_is_an_error_in_time(relay: Relay, prefix: str) -> None:
     """A server that takes a request and says nothing: StoreError when the patience is at its end, then well again."""
     store = opened(relay, prefix, patience=0.4)
