@@ -7,7 +7,6 @@ request that builds on this response.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -74,7 +73,7 @@ async def surface_due_items(
             record = replace(record, owed=before.owed, denied=before.denied, calls=before.calls)
         await memory.keep(record, ids=[response["id"]], conversation=request.conversation, calls={})
     if request.streams:
-        body, kind = _stream(response, whole, items), "text/event-stream; charset=utf-8"
+        body, kind = own_stream(whole), "text/event-stream; charset=utf-8"
     else:
         body, kind = whole, "application/json"
     headers: Headers = (
@@ -104,8 +103,10 @@ def _response(request: ResponseRequest, *, now: float) -> dict[str, Any]:
     }
 
 
-def _stream(response: dict[str, Any], whole: bytes, items: Sequence[bytes]) -> bytes:
-    begun = {**response, "status": "in_progress", "usage": None}
+def own_stream(whole: bytes, after: int = -1) -> bytes:
+    """A response of our own as a stream, from behind the event of this number."""
+    response, items = jsontext.parse_own(whole), jsontext.elements(whole, ("output",))
+    begun = {**response, "status": "in_progress", "output": [], "usage": None}
     events: list[tuple[str, bytes]] = []
     for kind in ("response.created", "response.in_progress"):
         events.append((kind, jsontext.render({"type": kind, "response": begun})))
@@ -121,4 +122,5 @@ def _stream(response: dict[str, Any], whole: bytes, items: Sequence[bytes]) -> b
     return b"".join(
         render(jsontext.edit(event, {("sequence_number",): jsontext.render(number)}), kind)
         for number, (kind, event) in enumerate(events)
+        if number > after
     )

@@ -27,6 +27,7 @@ from proxy.server.asking import changed_headers
 from proxy.server.body import BodyReader
 from proxy.server.http import Answer, Headers, RequestHead, header
 from proxy.server.remembering import Memory
+from proxy.server.response_deferral import own_stream
 from proxy.server.response_keeping import Keeping
 from proxy.server.response_lists import ItemsShown
 from proxy.server.response_whole import ResponseAnswers, parsed_response
@@ -67,8 +68,8 @@ class ResponseRereading:
         head = self._client.head
         named = response_id(head.target)
         record = await self._record(named[0]) if named else None
-        if named and record and not record.response_id:
-            await self._own(record)
+        if named and record and record.own:
+            await self._own(record, head.target[named[2] :])
             return
         target = head.target
         if named and record and record.response_id != named[0]:
@@ -103,11 +104,14 @@ class ResponseRereading:
                 raise
             return None
 
-    async def _own(self, record: ResponseRecord) -> None:
-        """A response that was made here, which no upstream has."""
-        if self._client.head.method not in ("GET", "HEAD") or not record.own:
-            raise RequestError("This response cannot be changed.", status=404, code="response_not_found")
-        await self._deliver(200, (("content-type", "application/json"),), record.own.encode(), changed=True)
+    async def _own(self, record: ResponseRecord, behind: str) -> None:
+        """A response that was made here, which no upstream has; `behind` is what stands behind its id in the target."""
+        if self._client.head.method not in ("GET", "HEAD") or behind.partition("?")[0].strip("/"):
+            raise RequestError("This response was made by the proxy.", status=404, code="response_not_found")
+        body, kind = record.own.encode(), "application/json"
+        if _asks_for_events(behind):
+            body, kind = own_stream(body, _from_the_start(behind)[1]), "text/event-stream; charset=utf-8"
+        await self._deliver(200, (("content-type", kind),), body, changed=True)
 
     async def _answer(self, answer: Answer, name: str, record: ResponseRecord | None, after: int) -> None:
         reader = BodyReader(answer, self._services, self._exchange)

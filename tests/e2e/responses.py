@@ -12,7 +12,7 @@ from tests.fake_upstream import Events, Whole
 
 PATH = "/v1/responses"
 A, B, C, D = (f"call_{letter * 24}" for letter in "ABCD")
-USAGE = {
+USAGE: dict[str, Any] = {
     "input_tokens": 10,
     "input_tokens_details": {"cached_tokens": 2},
     "output_tokens": 5,
@@ -200,7 +200,7 @@ class Read:
     items: list[Item] = field(default_factory=list)
     errors: list[Any] = field(default_factory=list)
     texts: dict[int, str] = field(default_factory=dict)
-    given: dict[int, str] = field(default_factory=dict)
+    given: dict[int, Any] = field(default_factory=dict)
     open: set[int] = field(default_factory=set)
 
 
@@ -243,7 +243,7 @@ def _event(read: Read, event: dict[str, Any]) -> None:
     elif kind.endswith(".delta"):
         read.texts[index] = read.texts.get(index, "") + event["delta"]
     elif kind.endswith(("arguments.done", "input.done", "text.done")):
-        said: str = event.get("arguments", event.get("input", event.get("text")))
+        said = event.get("arguments", event.get("input", event.get("text")))
         assert read.texts.get(index, said) == said, "its end says something else than its pieces"
         assert event.get("name", item.get("name")) == item.get("name"), "another name at its end"
         read.given[index] = said
