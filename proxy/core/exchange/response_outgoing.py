@@ -53,14 +53,15 @@ class ResponseLead:
         if isinstance(response.get("id"), str) and response["id"]:
             self.last_id = response["id"]
 
-    def count(self, number: int | None) -> int | None:
-        """The client's number of an event that the upstream gave a number, or none."""
+    def count(self, number: int | None, *, anew: bool) -> int | None:
+        """The client's number of an event that the upstream gave one, or none; `anew`: by the client's own count."""
         if not self.begun:
             self.begun, self.numbered = True, number is not None
             self.number = number or 0
         if number is None:
             return None
-        counted, self.number = self.number, self.number + 1
+        counted = self.number if anew else number
+        self.number = counted + 1
         return counted
 
     def own(self, payload: dict[str, Any]) -> bytes:
@@ -99,11 +100,13 @@ class ResponseLead:
 
 
 class Outgoing:
-    """The events of one answer on their way out. `hosted` are tools that the upstream runs."""
+    """The events of one answer on their way out. `hosted` are tools that the upstream runs; `anew`: events and items
+    may be taken out, so that they are numbered anew."""
 
-    def __init__(self, lead: ResponseLead, hosted: frozenset[str]) -> None:
+    def __init__(self, lead: ResponseLead, hosted: frozenset[str], *, anew: bool) -> None:
         self._lead = lead
         self._hosted = hosted
+        self._anew = anew
 
     def emit(self, held: HeldEvent, more: dict[Path, bytes | None] | None = None, *, name: str = "") -> bytes | None:
         """An event as the client gets it: its own bytes where nothing has to change, None where it does not go on.
@@ -121,7 +124,7 @@ class Outgoing:
         if value.get("response_id") and value["response_id"] == self._lead.last_id:
             changes |= self._as_first(value, "response_id", "id", ("response_id",))
         number = number_at(value, "sequence_number")
-        counted = self._lead.count(number)
+        counted = self._lead.count(number, anew=self._anew)
         if counted is not None and counted <= self._lead.after:
             return None
         if counted != number:
@@ -130,8 +133,7 @@ class Outgoing:
             return render(jsontext.edit(data, changes | {("type",): jsontext.render(name)}), name)
         return held.event.with_data(jsontext.edit(data, changes)) if changes else held.event.raw
 
-    @staticmethod
-    def _of_item(held: HeldEvent, item: OutputItem, data: bytes) -> dict[Path, bytes | None] | None:
+    def _of_item(self, held: HeldEvent, item: OutputItem, data: bytes) -> dict[Path, bytes | None] | None:
         if item.gone or item.out_index is None:
             return None
         value, call = held.value, item.call
@@ -145,7 +147,8 @@ class Outgoing:
                 raw = jsontext.raw(data, ("item",)) or b"{}"
                 now = call.item(shown, raw, begins=not held.ends_item)
                 changes |= {("item",): now} if now != raw else {}
-        if value.get("output_index") != item.out_index and number_at(value, "output_index") is not None:
+        index = number_at(value, "output_index")
+        if self._anew and index not in (None, item.out_index):
             changes["output_index",] = jsontext.render(item.out_index)
         return changes
 
@@ -157,10 +160,10 @@ class Outgoing:
         if previous is not None and jsontext.raw(data, place) not in (None, b"null", previous):
             changes[place] = previous
         output = response.get("output")
-        if not ends and isinstance(output, list) and any(may_be_call(item, self._hosted) for item in output):
+        if self._anew and not ends and isinstance(output, list):
             raws = jsontext.elements(data, ("response", "output"))
             kept = [raw for item, raw in zip(output, raws, strict=True) if not may_be_call(item, self._hosted)]
-            changes["response", "output"] = jsontext.array(kept)
+            changes |= {("response", "output"): jsontext.array(kept)} if kept != raws else {}
         if ends and self._lead.usage is not None:
             changes["response", "usage"] = jsontext.render(added_usage(self._lead.usage, response.get("usage")))
         return changes

@@ -64,7 +64,7 @@ class ResponseStream(Intake):
         self._lead = lead
         self._turn = turn
         self._hosted = frozenset(hosted)
-        self._outgoing = Outgoing(lead, self._hosted)
+        self._outgoing = Outgoing(lead, self._hosted, anew=judge.could_hold or lead.rounds > 1)
         self._state = ResponseState(hosted=self._hosted, most=limits.held_bytes)
         self._tail: list[HeldEvent] = []
         self._done = False

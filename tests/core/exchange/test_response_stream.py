@@ -72,6 +72,9 @@ class Made:
     formed: bool
     most: int | None
 
+    def __repr__(self) -> str:
+        return "\n".join([f"most {self.most}", *(json.dumps(event)[:300] for event in self.events)])
+
     @property
     def world(self) -> World:
         return rules_for({name for name, _, _ in self.batch}, self.most)
@@ -142,9 +145,9 @@ def made(draw: st.DrawFn) -> Made:
     status = draw(st.sampled_from(["completed"] * 4 + ["incomplete", "failed"]))
     output: Any = "all" if formed else draw(st.sampled_from(["all", "all", [], None]))
     if output != "all":  # what stands nowhere is no call
-        batch = [
-            one for one, item in zip(batch, [i for i in items if "call_id" in i.listed], strict=True) if item.events
-        ]
+        shown = [item for item in items if "call_id" in item.listed]
+        batch = [one for one, item in zip(batch, shown, strict=True) if item.events]
+        items = [item for item in items if item.events]
     events = numbered(events_of(*items, status=status, output=output))
     if draw(st.booleans()) and formed:
         events = interleaved(events, draw)
@@ -214,9 +217,11 @@ def check(one: Made, got: Layouts) -> None:
 def test_where_nothing_can_be_held_every_byte_is_as_it_came(one: Made) -> None:
     """However odd the stream is."""
     data = sse(one.events)
+    sent = relay(FREE, data).out
+    if all(call_id.startswith("call_") for _, _, call_id in one.batch):
+        assert sorted(sent.split(b"\n\n")) == sorted(data.split(b"\n\n"))
     if one.formed:
-        assert lines(relay(FREE, data).out) == lines(data)
-    assert sorted(map(len, values(relay(FREE, data).out))) == sorted(map(len, values(data)))
+        assert lines(sent) == lines(data)
 
 
 @settings(max_examples=60, deadline=None, report_multiple_bugs=False)
