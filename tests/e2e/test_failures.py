@@ -3,36 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from proxy.server.services import Services
 from tests.e2e.chat import A, B, C, answer, body, call, chunk, events, follow, history, result, said, stream, user
+from tests.e2e.flaky import Flaky, on
 from tests.e2e.sidecall import policy, rule, sidecall
 from tests.fake_upstream import Asked, Events, FakeUpstream, Whole
-from tests.stores.failing import FailingStore
 
 TOOLS = ("search", "delete")
 MIXED = [call(A, "search", q="x"), call(B, "count", n=1), call(C, "delete")]
-
-
-class Flaky:
-    """Puts a failing store in the place of the services' own."""
-
-    store: FailingStore
-
-    def __call__(self, services: Services) -> Services:
-        self.store = FailingStore(services.store)
-        return replace(services, store=self.store)
-
-
-def on(operation: str, kind: str) -> Callable[[str, Any], bool]:
-    """Fails an operation on keys of a kind."""
-    return lambda name, keys: name == operation and any(key.startswith(f"{kind}/") for key in keys)
 
 
 @pytest.fixture
