@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -30,29 +29,11 @@ from tests.e2e.chat import (
     stream,
     user,
 )
+from tests.e2e.gate import Gate, eventually
 from tests.e2e.sidecall import Sidecall, pinging, policy, rule, sidecall
 from tests.fake_upstream import Asked, Events, FakeUpstream
 
 MIXED = [call(A, "search", q="x"), call(B, "count", n=1)]
-
-
-class Gate:
-    """A tool that waits to be let go; `most` is how many ran at once."""
-
-    def __init__(self) -> None:
-        self.open = asyncio.Event()
-        self.running = self.most = 0
-        self._numbers = itertools.count(1)
-
-    async def __call__(self, asked: Asked) -> str:
-        number = next(self._numbers)
-        self.running += 1
-        self.most = max(self.most, self.running)
-        try:
-            await self.open.wait()
-        finally:
-            self.running -= 1
-        return f"run {number}"
 
 
 async def echo(asked: Asked) -> str:
@@ -118,12 +99,6 @@ async def test_a_client_that_goes_away_in_the_middle_of_a_run(
     assert len(upstream.runs["count"]) == (2 if idempotent else 1)
     assert len(upstream.requests) == 2, "the first round was kept"
     assert history(upstream.last)[-1] == result(A, "run 2" if idempotent else "run 1")
-
-
-async def eventually(holds: Any) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("returns", [False, True])
