@@ -131,7 +131,7 @@ class Outgoing:
             changes["sequence_number",] = jsontext.render(counted)
         if name:
             return render(jsontext.edit(data, changes | {("type",): jsontext.render(name)}), name)
-        return held.event.with_data(jsontext.edit(data, changes)) if changes else held.event.raw
+        return held.event.with_data(_edited(data, value, changes)) if changes else held.event.raw
 
     def _of_item(self, held: HeldEvent, item: OutputItem, data: bytes) -> dict[Path, bytes | None] | None:
         if item.gone or item.out_index is None:
@@ -174,6 +174,25 @@ class Outgoing:
         if not value.get(key) or known not in first or value[key] == first[known]:
             return {}
         return {path: jsontext.render(first[known])}
+
+
+_NUMBERS = frozenset({"sequence_number", "output_index"})
+
+
+def _edited(data: bytes, value: dict[str, Any], changes: dict[Path, bytes | None]) -> bytes:
+    """The event's data with its changes. Where only its numbers change, which is so of each event behind one that was
+    taken out, they are found without reading the rest: inside a text no key has its quotes unescaped."""
+    edited = data
+    for path, number in changes.items():
+        key = str(path[0])
+        old = b'"%s":%d' % (key.encode(), value[key]) if key in _NUMBERS and number is not None else b""
+        if not old or data.count(key.encode()) != 1 or (at := edited.find(old)) < 0:
+            return jsontext.edit(data, changes)
+        end = at + len(old)
+        if edited[end : end + 1] not in (b",", b"}") or number is None:
+            return jsontext.edit(data, changes)
+        edited = b"".join((edited[:at], b'"', key.encode(), b'":', number, edited[end:]))
+    return edited
 
 
 def final_output(state: ResponseState, before: Sequence[bytes], behind: Sequence[bytes]) -> list[bytes] | None:

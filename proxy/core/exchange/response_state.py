@@ -272,22 +272,30 @@ class ResponseState(CallQueue[CallSlot]):
         self.queue.append(held)
         self.queued += len(held.event.raw)
 
-    def requeue(self, events: list[HeldEvent]) -> None:
+    def _requeue(self, events: list[HeldEvent]) -> None:
         self.queue = events
         self.queued = sum(len(held.event.raw) for held in events)
 
-    def to_look_through(self, *, everything: bool) -> tuple[list[HeldEvent], list[HeldEvent]]:
-        """The events of the queue that may go by now, and those that wait in any case. Where nothing was decided since,
-        only the last event can be new."""
+    def going(self, may_go: Callable[[HeldEvent], bool], *, everything: bool) -> list[HeldEvent]:
+        """The events of the queue that go now. Where nothing was decided since it was looked through, only the last one
+        can be new."""
         now = (self.unplaced, self.released)
-        if everything or now != self.looked:
-            self.looked = now
-            return self.queue, []
-        return self.queue[-1:], self.queue[:-1]
+        if not everything and now == self.looked:
+            if not (self.queue and may_go(self.queue[-1])):
+                return []
+            self.queued -= len(self.queue[-1].event.raw)
+            return [self.queue.pop()]
+        self.looked = now
+        going: list[HeldEvent] = []
+        kept: list[HeldEvent] = []
+        for held in self.queue:
+            (going if everything or may_go(held) else kept).append(held)
+        self._requeue(kept)
+        return going
 
     def fail(self) -> None:
         """The upstream failed: nothing that is held goes on."""
-        self.requeue([])
+        self._requeue([])
         self.drop()
         self.finished = True
 

@@ -259,20 +259,15 @@ class ResponseStream(Intake):
     def _flush(self, *, everything: bool = False) -> list[Step]:
         """Send the events whose items have their places; the others keep their order and wait."""
         self._place()
-        steps: list[Step] = []
-        events, kept = self._state.to_look_through(everything=everything)
-        if not events:
-            return []
-        kept = list(kept)
-        for held in events:
-            assert held.item is not None
-            waits = held.is_acted_on and self._judge.could_hold and not held.item.gone
-            if not everything and (waits or not (held.item.gone or held.item.out_index is not None)):
-                kept.append(held)
-            else:
-                steps += self._send(held)
-        self._state.requeue(kept)
-        return steps
+        going = self._state.going(self._may_go, everything=everything)
+        return [step for held in going for step in self._send(held)]
+
+    def _may_go(self, held: HeldEvent) -> bool:
+        """Whether an event's item has its place, and nothing is left to be saved before it."""
+        assert held.item is not None
+        if held.item.gone:
+            return True
+        return held.item.out_index is not None and not (held.is_acted_on and self._judge.could_hold)
 
     def _send(self, held: HeldEvent, more: dict[Path, bytes | None] | None = None, name: str = "") -> list[Step]:
         data = self._outgoing.emit(held, more, name=name)
