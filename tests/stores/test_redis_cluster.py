@@ -70,6 +70,18 @@ async def test_records_share_a_slot_and_counts_are_spread(cluster: list[RedisSer
     assert all(int(counts[1 : counts.index("\r")]) > 0 for _, counts in found)
 
 
+async def test_a_user_with_the_rights_that_the_docs_name(cluster: list[RedisServer]) -> None:
+    """It needs the map of slots beside what one server asks for."""
+    rights = "~{sidecall}:* ~sidecall:c:* +@read +@write +@scripting +time +cluster|slots"
+    for node in cluster:
+        assert node.ask("ACL", "SETUSER", "proxy", "on", ">own-4711", *rights.split()) == "+OK\r\n"
+    store = RedisStore(parse_redis_address(url_of(cluster).replace("//", "//proxy:own-4711@", 1)))
+    assert await store.save([Write("mine", b"x", HOUR)])
+    assert await store.count("mine", 1000, 60)
+    assert await store.scan("mine") == ["mine"]
+    await store.close()
+
+
 async def test_one_server_of_a_cluster_says_what_was_expected(cluster: list[RedisServer]) -> None:
     """With redis:// in the place of redis+cluster:// some keys are elsewhere."""
     said = set()

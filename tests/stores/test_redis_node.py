@@ -22,7 +22,7 @@ from tests.stores.relay import Relay, relaying
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """A server with a password, and a user with the rights that the docs name."""
-    rights = "~{sidecall*}:* ~sidecall*:c:* +@read +@write +@scripting +time -@dangerous"
+    rights = "~{sidecall}:* ~sidecall:c:* +@read +@write +@scripting +time"
     folder = tmp_path_factory.mktemp("guarded")
     with running(folder, "requirepass pass@4711", f"user proxy on >own-4711 {rights}") as server:
         yield server
