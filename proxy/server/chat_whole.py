@@ -54,7 +54,7 @@ class WholeSettling:
     """Settles the choices of answers in one piece."""
 
     def __init__(
-        self, services: Services, exchange: ExchangeIn, settling: Settling, question: Question, *, head: RequestHead
+        self, services: Services, exchange: ExchangeIn, settling: Settling, *, question: Question, head: RequestHead
     ) -> None:
         self._services = services
         self._exchange = exchange
@@ -242,7 +242,7 @@ class ChatAnswers:
         )
 
     def _whole(self, head: RequestHead) -> WholeSettling:
-        return WholeSettling(self._services, self._exchange, self._settling, self._question, head=head)
+        return WholeSettling(self._services, self._exchange, self._settling, question=self._question, head=head)
 
     async def settle(self, data: bytes, answer: Answer, head: RequestHead) -> Settled | None:
         value = parsed_answer(data, self._services.config.limits.nesting)

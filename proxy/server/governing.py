@@ -70,7 +70,7 @@ class Governor:
         facts = await self._facts(exchange, Api.RESPONSES, request)
         chain = exchange.loaded.policies.for_request(facts)
         approvals = Approvals.of(request.tools, chain)
-        judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approvals.approves)
+        judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves=approvals.approves)
         ledger = self._ledger(exchange, stored=request.stored or request.remembered)
         await Responding(
             self._services,
@@ -92,7 +92,7 @@ class Governor:
             facts = _facts_of(request, bare)
             chain = exchange.loaded.policies.for_request(facts)
             approves = Approvals.of(request.tools, chain).approves
-            judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves)
+            judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves=approves)
             again = not counted_as or not self._seen.readings.add((facts.tenant, counted_as))
             telling = Telling(self._services, exchange, self._seen, facts=facts, api=Api.RESPONSES, silent=again)
             settling = Settling(

@@ -80,7 +80,7 @@ class ResponseRereading:
         body = await self._body()
         asked = RequestHead(head.method, target, head.headers)
         async with self._services.upstream.request(asked, body or None, governed=True) as answer:
-            await self._answer(answer, named[0] if named else "", record, after)
+            await self._answer(answer, named[0] if named else "", record=record, after=after)
 
     async def _body(self) -> bytes:
         """What the client sent, as to count or to compact a conversation; a response that it names by the id that a
@@ -113,7 +113,7 @@ class ResponseRereading:
             body, kind = own_stream(body, _from_the_start(behind)[1]), "text/event-stream; charset=utf-8"
         await self._deliver(200, (("content-type", kind),), body, changed=True)
 
-    async def _answer(self, answer: Answer, name: str, record: ResponseRecord | None, after: int) -> None:
+    async def _answer(self, answer: Answer, name: str, *, record: ResponseRecord | None, after: int) -> None:
         reader = BodyReader(answer, self._services, self._exchange)
         if answer.status < 400 and await reader.is_events(header(answer.headers, "content-type")):
             self._exchange.log.stream = True

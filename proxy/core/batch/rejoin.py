@@ -100,7 +100,7 @@ def find(
             else:
                 of_batch[ordinal] = (entry.index, call)
     if remembered:
-        _show_answered(shown, entries, pointers, batches)
+        _show_answered(shown, entries, pointers=pointers, batches=batches)
     usable = {index: turn for index, turn in turns.items() if not turn.unclear}
     anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items() if calls)
     return Found(anchors, usable, frozenset(mismatched))
@@ -109,6 +109,7 @@ def find(
 def _show_answered(
     shown: dict[BatchId, dict[int, tuple[int, ToolCall]]],
     entries: Sequence[Entry],
+    *,
     pointers: Mapping[str, BatchId],
     batches: Mapping[BatchId, BatchRecord],
 ) -> None:

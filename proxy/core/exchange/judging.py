@@ -55,6 +55,7 @@ class Judge:
         chain: Chain,
         facts: RequestFacts,
         tools: Collection[str],
+        *,
         approves: Callable[[str, str], bool] = lambda _label, _name: False,
     ) -> None:
         self.chain = chain
