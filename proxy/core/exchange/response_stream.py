@@ -135,7 +135,7 @@ class ResponseStream(Intake):
 
     @property
     def _may_be_followed(self) -> bool:
-        return self._lead.rounds > 1 or self._hidden or bool(self._state.slots)
+        return self._lead.rounds > 1 or self._hidden or (bool(self._state.slots) and not self.over)
 
     def _event(self, event: Event) -> list[Step]:
         if event.data is None:
