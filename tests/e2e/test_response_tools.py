@@ -87,7 +87,10 @@ async def test_tools_alone_are_run_in_hidden_rounds(
 
 async def test_the_upstream_is_told_of_tools(upstream: FakeUpstream, endpoint: Endpoint) -> None:
     """As functions of this API, behind the client's own; one that the client declares is the client's."""
-    about = {"description": "Counts.", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}
+    about: dict[str, Any] = {
+        "description": "Counts.",
+        "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}},
+    }
     tools = [upstream.tool("count", **about), upstream.tool("send"), upstream.tool("secret", advertise="never")]
     async with sidecall(upstream.url, tools=tools) as here:
         await Client(here, tools=TOOLS).say(user())
@@ -268,7 +271,7 @@ async def test_results_beyond_the_limit_of_a_conversation_are_trimmed(
     async def long(asked: Asked) -> str:
         return str(asked.json["n"]) * 10
 
-    settings = {"continuations": {"restoreBytes": 15}}
+    settings: dict[str, Any] = {"continuations": {"restoreBytes": 15}}
     async with sidecall(upstream.url, tools=[upstream.tool("count", long)], **settings) as here:
         client = Client(here, streams=streams, tools=TOOLS)
         for words in ("one", "two", "three"):

@@ -274,6 +274,9 @@ def item_identities(item: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _marks(item: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    if item.get("type") == "mcp_call":  # its id may have been taken off
+        said = ("approval_request_id", "server_label", "name", "arguments", "output", "error")
+        yield "record", jsontext.render_text([item.get(key) for key in said])
     yield "id", item.get("id")
     if _is_call(item):
         yield "call", item.get("call_id")

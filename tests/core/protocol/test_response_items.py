@@ -491,13 +491,17 @@ def test_what_goes_back_is_what_an_sdk_sends(item: dict[str, Any]) -> None:
         ),
         ({"role": "assistant", "content": []}, []),
         ({"role": "user", "content": "hi"}, []),
+        (
+            {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "read", "output": "x"},
+            [("record", '[null,"docs","read",null,"x",null]'), ("id", "mcp_1")],
+        ),
         ({"type": "compaction", "encrypted_content": "x"}, []),
         ({"id": 5}, []),
         ({}, []),
     ],
 )
 def test_what_an_item_is_told_by(item: dict[str, Any], expected: list[tuple[str, str]]) -> None:
-    """Its id first; then what a client that keeps no ids would keep."""
+    """Its id first; then what a client that keeps no ids would keep. A record may have lost its id."""
     assert item_identities(item) == expected
     assert item_identity(item) == (expected[0] if expected else None)
 
