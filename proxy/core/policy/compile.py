@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.expressions import Expression
+from proxy.core.policy.findings import Finder, find_named
 from proxy.core.policy.matching import CallMatch, RequestMatch
-from proxy.core.policy.model import MatchModel, PolicyDocument, ResultModel, RuleModel
+from proxy.core.policy.model import MatchModel, PolicyDocument, RedactModel, ResultModel, RuleModel
 from proxy.core.policy.patterns import Pattern
 from proxy.core.policy.problems import DocumentProblem, PolicyProblems
 from proxy.core.policy.rewriting import Rewrite
@@ -154,9 +155,13 @@ def _action(model: RuleModel) -> Action:
 _COUNTED = frozenset({"tool", "tenant", "client", "user"})
 
 
+def _finder(model: RedactModel) -> Pattern | Finder:
+    return find_named(model.name) if model.name is not None else Pattern.compile(model.pattern or "")
+
+
 def _result_action(model: ResultModel) -> ResultAction:
     if model.redact is not None:
-        return Redact(tuple((Pattern.compile(one.pattern), one.with_) for one in model.redact))
+        return Redact(tuple((_finder(one), one.with_) for one in model.redact))
     if model.replace is not None:
         return Replace(model.replace.content)
     if model.truncate is not None:

@@ -252,12 +252,20 @@ class AskModel(Document):
 
 
 class RedactModel(Document):
-    """A pattern in a result and what is put in its place."""
+    """What is looked for in a result, and what is put in its place."""
 
-    pattern: Redaction
+    pattern: Redaction | None = None
     """An RE2 pattern."""
+    name: Literal["email", "phone", "creditCard", "iban", "ipAddress", "jwt", "awsKey", "privateKey"] | None = None
+    """A ready name in place of a pattern."""
     with_: Text = Field(default="[redacted]", alias="with")
     """The text in its place, as it stands."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.pattern is None) == (self.name is None):
+            raise misplaced("expected either pattern or name")
+        return self
 
 
 class ReplaceModel(Document):

@@ -5,6 +5,7 @@ It knows text only, not what the text is of.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,9 @@ import re2
 
 _MAX_MEMORY = 8 << 20
 _MAX_PATTERN = 4096
+
+Span = tuple[int, int]
+"""Where a finding begins and ends, in bytes."""
 
 
 def _compiled(pattern: str, *, literal_newline: bool) -> Any:
@@ -48,13 +52,15 @@ class Pattern:
     def finds(self, text: str) -> bool:
         return self._program.search(_bytes(text)) is not None
 
-    def replaced(self, text: str, new: str) -> str:
-        """The text with every finding replaced; `new` is taken as it stands."""
+    def replaced(self, text: str, new: str, among: Callable[[bytes, Span], Iterator[Span]] | None = None) -> str:
+        """The text with every finding replaced; `new` is taken as it stands. `among` says which parts of a finding are
+        meant, where that is not the whole."""
         data, into = _bytes(text), _bytes(new)
         parts, at = [], 0
         for found in self._program.finditer(data):
-            parts += [data[at : found.start()], into]
-            at = found.end()
+            for start, end in [found.span()] if among is None else among(data, found.span()):
+                parts += [data[at:start], into]
+                at = end
         return text if not parts else b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass")
 
 

@@ -64,8 +64,8 @@ def _acted(rule: ResultRule, view: CallView, result: str) -> tuple[str, ResultOu
     match action := rule.action:
         case Redact():
             new = result
-            for pattern, into in action.patterns:
-                new = pattern.replaced(new, into)
+            for finder, into in action.findings:
+                new = finder.replaced(new, into)
             return new, ResultOutcome.OK if new == result else ResultOutcome.REDACTED
         case Replace():
             return action.content, ResultOutcome.REPLACED

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from proxy.core.calls import Owner, RequestFacts
 from proxy.core.policy.expressions import Expression
+from proxy.core.policy.findings import Finder
 from proxy.core.policy.matching import CallMatch, RequestMatch
 from proxy.core.policy.names import NamedTool
 from proxy.core.policy.patterns import Pattern
@@ -65,7 +66,9 @@ Action = Allow | Block | Answer | Rewrite | Validate | Limit | Defer | Hide
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    patterns: tuple[tuple[Pattern, str], ...]
+    """What is looked for, each with the text in its place."""
+
+    findings: tuple[tuple[Pattern | Finder, str], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,3 +119,12 @@ def test_a_cut_keeps_a_beginning(text: str, most: int) -> None:
     kept = found if found == text else found.rpartition("\n")[0]
     assert text.startswith(kept)
     assert found == text or len(kept.encode("utf-8", "surrogatepass")) <= most
+
+
+def test_ready_names_beside_patterns() -> None:
+    """What is found by name and by pattern goes, in the order in which it is listed."""
+    finding = [{"name": "email", "with": "[mail]"}, {"pattern": "mail", "with": "M"}, {"name": "creditCard"}]
+    rules = [rule("t", result={"redact": finding})]
+    verdict = judge_result(rules, "t", "bob@example.com paid by 4111 1111 1111 1111")
+    assert verdict == ResultVerdict("[M] paid by [redacted]", ResultOutcome.REDACTED)
+    assert judge_result(rules, "t", "4111 1111 1111 1112").outcome is ResultOutcome.OK
