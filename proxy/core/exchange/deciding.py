@@ -170,6 +170,7 @@ class Decisions:
             return [Asked(key, slot.asking.send(given))]  # type: ignore[arg-type]  # None starts a generator
         except StopIteration as stop:
             slot.judged, slot.asking = stop.value, None
+            slot.known = slot.judged.renamed if slot.known is None else slot.known
             return []
 
     def release(self, index: int, calls: CallQueue[S], turn: ChoiceTurn) -> list[Step]:

@@ -18,7 +18,8 @@ from proxy.core.policy.verdicts import Consult, Lane, Needs, Subject, Then, Verd
 @dataclass(frozen=True, slots=True)
 class Judged:
     """A decided call. `raw` is it as it stands in its message; `runs` says that a proxy tool has to answer it,
-    `approves` that the upstream asked for an approval which the proxy gives in the client's place."""
+    `approves` that the upstream asked for an approval which the proxy gives in the client's place, `renamed` whether
+    the client knows the call by another id (None: that is not settled yet)."""
 
     call: ToolCall
     raw: str
@@ -26,6 +27,7 @@ class Judged:
     verdict: Verdict
     lanes: tuple[Lane, ...] = ()
     approves: bool = False
+    renamed: bool | None = None
 
     @property
     def runs(self) -> bool:
@@ -60,13 +62,13 @@ class Judge:
     ) -> None:
         self.chain = chain
         self.facts = facts
-        self._tools = tools
+        self.tools = tools
         self._approves = approves
 
     @property
     def could_hold(self) -> bool:
         """Whether any call of this request could be held, changed or put off."""
-        return self.chain.could_hold or bool(self._tools)
+        return self.chain.could_hold or bool(self.tools)
 
     @property
     def ends_turns(self) -> bool:
@@ -80,7 +82,7 @@ class Judge:
         if kind is Kind.ACTION or namespace or name in self.facts.declared:
             return Owner.CLIENT
         plain = run_name(name)
-        return Owner.PROXY if plain in self._tools and plain not in self.facts.declared else Owner.CLIENT
+        return Owner.PROXY if plain in self.tools and plain not in self.facts.declared else Owner.CLIENT
 
     def needs(self, name: str, *, namespace: str = "", kind: Kind = Kind.FUNCTION) -> Needs:
         """What has to be known of a call by this name before it can be decided."""

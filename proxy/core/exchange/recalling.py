@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from proxy.core.batch.record import CallRecord, ResponseRecord
 from proxy.core.calls import Batch, ToolCall
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged
-from proxy.core.policy.verdicts import Consult, Decision, Verdict
+from proxy.core.policy.verdicts import Consult, Decision, Subject, Verdict
 
 
 def recall(calls: Sequence[CallRecord], batch: Sequence[ToolCall]) -> list[CallRecord | None]:
@@ -37,12 +37,11 @@ def recalled_ids(record: ResponseRecord, batch: Sequence[ToolCall]) -> list[str 
 
 
 class RecalledJudge(Judge):
-    """Says of each call what was decided of it. What has to be known of a call before that is as it was, so that events
-    come in the same order and under the same numbers."""
+    """Says of each call what was decided of it. What has to be known of a call before that, and what it waits for,
+    is as it was, so that events come in the same order and under the same numbers."""
 
     def __init__(self, judge: Judge, record: ResponseRecord) -> None:
-        super().__init__(judge.chain, judge.facts, ())
-        self._record = record
+        super().__init__(judge.chain, judge.facts, judge.tools)
         self._left = list(record.calls)
 
     @property
@@ -57,4 +56,7 @@ class RecalledJudge(Judge):
         self._left.remove(known)
         if known.stage is None:
             return Judged(call, raw, known.owner, Verdict(Decision.BLOCKED, result=known.result or ""))
-        return Judged(call, raw, known.owner, Verdict(Decision.ALLOWED, text=known.given, deferred=known.stage > 0))
+        verdict = Verdict(Decision.ALLOWED, text=known.given, deferred=known.stage > 0)
+        lanes = self.chain.lanes(Subject(call, known.owner, batch))
+        renamed = known.given_id not in ("", known.call.call_id)
+        return Judged(call, raw, known.owner, verdict, lanes, renamed=renamed)

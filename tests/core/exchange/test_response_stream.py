@@ -12,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from proxy.core.batch.record import ResponseRecord
 from proxy.core.exchange.judging import End, Judge
+from proxy.core.exchange.recalling import RecalledJudge, recalled_conclusion, recalled_ids
 from proxy.core.exchange.response_outgoing import ResponseLead
 from proxy.core.exchange.response_stream import ResponseStream
 from proxy.core.exchange.steps import Ended, LookUp, Send, Step, StreamLimits
-from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
+from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn, call_records, ids_to_give
 from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.sse import EventSplitter
 from tests.core.exchange.response_streams import (
@@ -35,7 +37,7 @@ from tests.core.exchange.response_streams import (
     stream,
     without,
 )
-from tests.core.exchange.streams import RULES, WORLD
+from tests.core.exchange.streams import CAP, NO_DELETES, RULES, WORLD
 from tests.core.exchange.test_chat_stream import ACTIONS, rules_for
 from tests.core.policy.engine import policies, rule
 from tests.responsereader import read_strictly
@@ -602,3 +604,26 @@ def test_calls_that_overlap_keep_the_order_in_which_they_began() -> None:
         )
         read = read_strictly(both_ways(WORLD, sse(mixed)).out)
         assert [(name, text) for name, _, text in read.calls] == [("search", HELD), ("show", '{"a":1}')]
+
+
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("weak", [True, False])
+def test_a_response_that_is_read_again_is_the_same_event_by_event(most: int | None, weak: bool) -> None:
+    """By then the ledger has its ids, and no rule is asked; the numbers are those of the first time."""
+    spec: dict[str, Any] = {"rules": [NO_DELETES, CAP]} | ({"batch": {"maxParallel": most}} if most else {})
+    world = World(policies(spec))
+    show = call("show", '{"a":1}', "show:1" if weak else "", item_id="fc_s")
+    data = stream(
+        reasoning(), show, message("Hm."), call("delete_file", PATH), call("search", OVER), message("B", "m2")
+    )
+    first = relay(world, data)
+    ended = first.ended[0]
+    ids = ids_to_give(ended.batch, ended.conclusion, taken=(), fresh_id=lambda: "call_fresh000000000000000001")
+    record = ResponseRecord("resp_1", calls=call_records(ended.batch, ended.conclusion, ids))
+    judge = RecalledJudge(Judge(world.policies.for_request(world.facts), world.facts, ()), record)
+    calls_again = [judged.call for judged in ended.batch]
+    again = ResponseStream(judge, ResponseLead(), turn=ChoiceTurn(), bounds=BOUNDS, limits=LIMITS, used_ids=frozenset())
+    steps = again.feed(data, 0.0)
+    assert not [step for step in steps if isinstance(step, LookUp)]
+    more = again.surface(0, recalled_conclusion(record, calls_again), recalled_ids(record, calls_again))
+    assert lines(sent_by([*steps, *more])) == lines(first.out)
