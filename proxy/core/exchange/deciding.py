@@ -199,7 +199,8 @@ class Decisions:
         if not self._judge.could_hold and not turn.rounds:
             return False
         ends = self._judge.chain.ends_turns or turn.denied >= self._bounds.stop_after
-        return ends or slot.may_change(self._used_ids) or any(s.whole().call_id == judged.call.call_id for s in before)
+        twice = any(s.let_go and s.whole().call_id == judged.call.call_id for s in before)
+        return ends or twice or slot.may_change(self._used_ids)
 
     def conclude(
         self, index: int, calls: CallQueue[S], turn: ChoiceTurn
