@@ -3,14 +3,14 @@
 Of a value that is absent or null only the negative conditions hold: what cannot be seen to be safe is not. A
 value of a type that a condition cannot judge raises `UnjudgeableError`. Where a text has several readings (paths,
 hosts), a rule that can hold a call takes the reading under which the condition holds, and a rule that lets
-calls go ahead asks that it hold under all.
+calls go ahead asks that it hold under all. What does not hold is told by its key, so that it can be shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any
 
 from proxy.core.jsontext import Json, Object
 from proxy.core.policy.failures import UnjudgeableError
@@ -21,14 +21,13 @@ from proxy.core.policy.values import ABSENT, Found, Steps, is_number, look_up, s
 
 PRIVATE = "private"
 
-_T = TypeVar("_T")
-
 Check = Callable[[Any, bool], bool]
 """Whether a condition holds for a value that is there and not null; the flag asks for all readings."""
 
 
 @dataclass(frozen=True, slots=True)
 class _One:
+    key: str
     check: Check
     holds_for_nothing: bool
 
@@ -41,35 +40,56 @@ class Condition:
     present: bool | None
     type: str | None
     checks: tuple[_One, ...]
+    given: Mapping[str, Any] = field(compare=False, repr=False)
 
-    def holds(self, arguments: Object, *, for_all_readings: bool) -> bool:
+    def miss(self, arguments: Object, *, for_all_readings: bool) -> str:
+        """The key of the first condition that does not hold, whatever else cannot be judged; empty when all hold. What
+        cannot be judged does not hold under all readings, and raises UnjudgeableError otherwise."""
         value = look_up(arguments, self.path)
         if self.present is not None and self.present is (value is ABSENT):
-            return False
+            return "present"
         if self.type is not None and (value is ABSENT or not TYPES[self.type](value)):
-            return False
-        if value is ABSENT or value is None:
-            return all(one.holds_for_nothing for one in self.checks)
-        return _all_hold(self.checks, lambda one: one.check(value, for_all_readings))
+            return "type"
+        nothing = value is ABSENT or value is None
+        failure: UnjudgeableError | None = None
+        for one in self.checks:
+            try:
+                if not (one.holds_for_nothing if nothing else one.check(value, for_all_readings)):
+                    return one.key
+            except UnjudgeableError as error:
+                if for_all_readings:
+                    return one.key
+                failure = UnjudgeableError(f"args.{'.'.join(self.path)} ({one.key}): {error}")
+        if failure is not None:
+            raise failure
+        return ""
+
+    def holds(self, arguments: Object, *, for_all_readings: bool) -> bool:
+        return not self.miss(arguments, for_all_readings=for_all_readings)
 
 
-def conditions_hold(conditions: Iterable[Condition], arguments: Object, *, for_all_readings: bool) -> bool:
-    """Whether all hold. Raises UnjudgeableError."""
-    return _all_hold(conditions, lambda one: one.holds(arguments, for_all_readings=for_all_readings))
+Miss = tuple[Condition, str]
+"""The conditions on an argument, and the key of the one among them that does not hold."""
 
 
-def _all_hold(questions: Iterable[_T], holds: Callable[[_T], bool]) -> bool:
-    """False when any is false, whatever else could not be judged; otherwise what could not be judged is raised."""
+def first_miss(conditions: Iterable[Condition], arguments: Object, *, for_all_readings: bool) -> Miss | None:
+    """The first condition that does not hold, whatever else cannot be judged; None when all hold. Raises
+    UnjudgeableError."""
     failure: UnjudgeableError | None = None
-    for question in questions:
+    for one in conditions:
         try:
-            if not holds(question):
-                return False
+            if key := one.miss(arguments, for_all_readings=for_all_readings):
+                return one, key
         except UnjudgeableError as error:
             failure = error
     if failure is not None:
         raise failure
-    return True
+    return None
+
+
+def conditions_hold(conditions: Iterable[Condition], arguments: Object, *, for_all_readings: bool) -> bool:
+    """Whether all hold. Raises UnjudgeableError."""
+    return first_miss(conditions, arguments, for_all_readings=for_all_readings) is None
 
 
 def compile_condition(path: str, given: Mapping[str, Any]) -> Condition:
@@ -79,8 +99,8 @@ def compile_condition(path: str, given: Mapping[str, Any]) -> Condition:
         raise ValueError(f"expected a dotted path of keys, got '{path}'")
     if not given:
         raise ValueError("expected at least one condition")
-    checks = [_One(_CHECKS[key](value), key in _NEGATIVE) for key, value in given.items() if key in _CHECKS]
-    return Condition(steps, given.get("present"), given.get("type"), tuple(checks))
+    checks = [_One(key, _CHECKS[key](value), key in _NEGATIVE) for key, value in given.items() if key in _CHECKS]
+    return Condition(steps, given.get("present"), given.get("type"), tuple(checks), given)
 
 
 _NEGATIVE = frozenset({"notIn", "notGlob", "notInside", "notHost"})

@@ -1,6 +1,7 @@
 """`match`: which requests and which calls a rule is for.
 
-What a request decides alone is looked at once a request; what a call's name decides needs no arguments.
+What a request decides alone is looked at once a request; what a call's name decides needs no arguments. Each match
+says which of its keys is the first that does not fit, so that whoever asks can be shown why.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from dataclasses import dataclass
 
 from proxy.core.calls import Api, Owner, RequestFacts
 from proxy.core.jsontext import Object
-from proxy.core.policy.conditions import Condition, compile_condition, conditions_hold
-from proxy.core.policy.failures import UnjudgeableError
+from proxy.core.policy.conditions import Condition, Miss, compile_condition, first_miss
 from proxy.core.policy.model import MatchModel
 from proxy.core.policy.names import NamedTool, NameGlobs
 from proxy.core.policy.patterns import Glob
@@ -32,14 +32,21 @@ class RequestMatch:
             tuple((name.lower(), Glob.compile(glob)) for name, glob in model.headers.items()),
         )
 
-    def fits(self, facts: RequestFacts) -> bool:
+    def miss(self, facts: RequestFacts) -> str:
+        """The first key that does not fit; empty when all do."""
         if self.apis and facts.api not in self.apis:
-            return False
+            return "apis"
         if self.models and not any(glob.fits(facts.model) for glob in self.models):
-            return False
+            return "models"
         if self.clients and not (facts.client and any(glob.fits(facts.client) for glob in self.clients)):
-            return False
-        return all(name in facts.headers and glob.fits(facts.headers[name]) for name, glob in self.headers)
+            return "clients"
+        for name, glob in self.headers:
+            if not (name in facts.headers and glob.fits(facts.headers[name])):
+                return f"headers.{name}"
+        return ""
+
+    def fits(self, facts: RequestFacts) -> bool:
+        return not self.miss(facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +78,19 @@ class CallMatch:
             return False
         return self.not_tools is None or not self.not_tools.fits_exactly(tool)
 
+    def miss(self, tool: NamedTool, owner: Owner, *, declared: bool) -> str:
+        """The first key beside `args` that does not fit; empty when all do."""
+        if self.owner is not None and self.owner is not owner:
+            return "owner"
+        if self.declared is not None and self.declared is not declared:
+            return "declared"
+        if self.fits_tool(tool):
+            return ""
+        return "notTools" if self.not_tools is not None and self.not_tools.fits_exactly(tool) else "tools"
+
     def fits_call(self, tool: NamedTool, owner: Owner, *, declared: bool) -> bool:
         """Whether all but the arguments fits."""
-        if self.owner is not None and self.owner is not owner:
-            return False
-        if self.declared is not None and self.declared is not declared:
-            return False
-        return self.fits_tool(tool)
+        return not self.miss(tool, owner, declared=declared)
 
     def may_fit_server(self, label: str) -> bool:
         """Whether some call of a server that the upstream asks could fit: any glob fits some name, so that only
@@ -96,11 +109,11 @@ class CallMatch:
     def _fits_upstreams(self) -> bool:
         return self.owner in (None, Owner.UPSTREAM) and self.declared is not False
 
+    def argument_miss(self, arguments: Object) -> Miss | None:
+        """The first condition on arguments that does not hold. Raises UnjudgeableError, save for rules that let calls
+        go ahead."""
+        return first_miss(self.args, arguments, for_all_readings=self.exact)
+
     def fits_arguments(self, arguments: Object) -> bool:
-        """Raises UnjudgeableError, save where a condition that cannot be judged does not hold."""
-        try:
-            return conditions_hold(self.args, arguments, for_all_readings=self.exact)
-        except UnjudgeableError:
-            if self.exact:
-                return False
-            raise
+        """As `argument_miss`."""
+        return self.argument_miss(arguments) is None
