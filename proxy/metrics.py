@@ -20,6 +20,8 @@ OTHER = "other"
 _LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
+_SIZES = tuple(float(256 << shift) for shift in range(0, 18, 2))
+
 COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "tool_calls": (
         "Tool calls that models made, by what was decided.",
@@ -44,6 +46,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "approvals_pending": ("Approvals that wait for a person.", ("tool",)),
     "streams_active": ("Streams that run.", ()),
     "store_up": ("Whether the store answers.", ()),
+    "store_bytes": ("What the store in memory holds; 0 for one elsewhere.", ()),
     "mcp_up": ("Whether an MCP server answers.", ("server",)),
     "build_info": ("The build that runs.", ("version",)),
     "policy_info": ("Policies that are loaded.", ("policy", "digest")),
@@ -54,6 +57,7 @@ HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "overhead_seconds": ("Time spent in the proxy itself.", ("api",), _SHORT),
     "hold_seconds": ("How long the bytes of a call were held back for its decision.", ("api",), _SHORT + _LONG[-6:]),
     "time_to_first_byte_seconds": ("Time to the first byte of the answer's body.", ("api",), _LONG),
+    "store_record_bytes": ("Sizes of what was written to the store.", (), _SIZES),
     "store_operation_duration_seconds": ("Duration of operations of the store.", ("operation",), _SHORT),
 }
 
@@ -258,6 +262,12 @@ class Metrics:
     def store_eviction(self, count: int = 1) -> None:
         self._counter("store_evictions").inc(count)
 
+    def store_bytes(self, total: int, *, written: Iterable[int]) -> None:
+        """What the store holds, where it is bounded, and the sizes of what was written just now."""
+        self._gauges["store_bytes"].set(total)
+        for size in written:
+            self._histogram("store_record_bytes").observe(size)
+
     def store_operation(self, seconds: float, *, operation: str) -> None:
         self._histogram("store_operation_duration_seconds", operation).observe(seconds)
 
@@ -266,6 +276,10 @@ class Metrics:
 
     def mcp_up(self, up: bool, *, server: str) -> None:
         self._gauges["mcp_up"].labels(server).set(up)
+
+    def mcp_gone(self, *, server: str) -> None:
+        """A server is not configured any more."""
+        self._gauges["mcp_up"].remove(server)
 
     # -- what a scraper gets
 

@@ -28,6 +28,8 @@ from proxy.stores.base import Store, Stored, Write
 
 _REMEMBERED = 7 * 86400.0
 _LONGEST_ID = 64
+MOST_BYTES = 64 << 20
+"""The largest record; what one turn may hold (`limits.heldBytes`) is less by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,9 @@ class Ledger:
         return await self.store.count(f"limit/{digest}", limit, window)
 
     async def save(self, writes: Sequence[Write]) -> None:
-        """Raises StoreError."""
+        """All or none. Raises StoreError, also for a record that is larger than any turn should be."""
+        if any(len(write.value or b"") > MOST_BYTES for write in writes):
+            raise StoreError(f"A record of the ledger would be larger than {MOST_BYTES >> 20} MiB.")
         if not await self.store.save(writes):
             raise StoreError("The ledger could not be written.")
 

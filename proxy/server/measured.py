@@ -49,6 +49,8 @@ class MeasuredStore:
         if evicted > self._evicted:
             self._metrics.store_eviction(evicted - self._evicted)
             self._evicted = evicted
+        written = (len(write.value) for write in writes if write.value is not None)
+        self._metrics.store_bytes(getattr(self._store, "held_bytes", 0), written=written)
         return saved
 
     async def touch(self, keys: Sequence[str], ttl: float) -> None:

@@ -49,6 +49,11 @@ class MemoryStore:
         self._by_expiry: list[tuple[int, _Name]] = []
         self._closed = False
 
+    @property
+    def held_bytes(self) -> int:
+        """What it holds, of `max_bytes`."""
+        return self._bytes
+
     async def load(self, keys: Sequence[str]) -> dict[str, Stored]:
         now = self._now()
         live = ((key, self._live("value", key, now)) for key in keys)

@@ -59,6 +59,11 @@ class SealedStore:
         found: int = getattr(self._inner, "evictions", 0)
         return found
 
+    @property
+    def held_bytes(self) -> int:
+        found: int = getattr(self._inner, "held_bytes", 0)
+        return found
+
     async def load(self, keys: Sequence[str]) -> dict[str, Stored]:
         found = await self._inner.load(keys)
         return {key: replace(stored, value=self._unseal(key, stored.value)) for key, stored in found.items()}

@@ -180,3 +180,12 @@ async def test_a_store_that_fails() -> None:
     ):
         with pytest.raises(StoreError):
             await work
+
+
+async def test_a_record_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is larger than any turn should be is refused, and nothing of it is kept."""
+    monkeypatch.setattr("proxy.server.ledger.MOST_BYTES", 1000)
+    parts = Parts()
+    with pytest.raises(StoreError, match="larger than"):
+        await parts.ledger().save_batch(replace(batch("b", ID), shown="x" * 1000))
+    assert await parts.store.is_empty()

@@ -61,3 +61,15 @@ async def test_a_store_that_is_down_is_seen_and_seen_again_when_it_is_back() -> 
     assert up(metrics) == 1
     watch.cancel()
     await asyncio.gather(watch, return_exceptions=True)
+
+
+async def test_how_much_is_kept_and_written() -> None:
+    """The total of a bounded store, and the size of each record."""
+    metrics, inner = Metrics(max_tool_names=1, clock=lambda: 0.0), MemoryStore(clock=lambda: 0.0)
+    store = MeasuredStore(inner, metrics, timer=lambda: 0.0)
+    await store.save([Write("a", b"x" * 300, 60), Write("b", b"x" * 5000, 60), Write("c", None, 0)])
+    value = metrics.registry.get_sample_value
+    assert value("sidecall_store_bytes") == inner.held_bytes > 5300
+    assert value("sidecall_store_record_bytes_count") == 2
+    assert value("sidecall_store_record_bytes_sum") == 5300
+    assert value("sidecall_store_record_bytes_bucket", {"le": "1024.0"}) == 1

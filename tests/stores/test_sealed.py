@@ -110,3 +110,4 @@ async def test_evictions_of_the_inner_store_are_seen() -> None:
     for number in range(10):
         await store.save([Write(f"k{number}", b"x" * 500, 60)])
     assert store.evictions == inner.evictions > 0
+    assert store.held_bytes == inner.held_bytes > 0
