@@ -21,7 +21,6 @@ import pytest
 from proxy.stores.base import Write
 from proxy.stores.redis import RedisStore
 from proxy.stores.redis_address import Trust, parse_redis_address
-from tests.stores.contract import HOUR
 
 _BEGIN, _END = 20_000, 30_000
 """Below the ports that connections take by themselves; a cluster's nodes need the port that lies 10,000 above too."""
@@ -131,7 +130,7 @@ def opened(url: str, prefix: Path, trust: Trust | None = None) -> RedisStore:
 async def works(store: RedisStore) -> None:
     """One write and one read, and the end."""
     try:
-        assert await store.save([Write("a", b"x", HOUR)])
+        assert await store.save([Write("a", b"x", 3600.0)])
         assert (await store.load(["a"])).keys() == {"a"}
     finally:
         await store.close()
