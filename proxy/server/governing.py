@@ -7,6 +7,7 @@ whichever wire, the same rules decide and the same records are kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.core.calls import Api, RequestFacts, Tenant
@@ -68,9 +69,8 @@ class Governor:
         sent, body = await self._body(exchange)
         request = response_request.read_request(body, self._services.config.limits.nesting)
         facts = await self._facts(exchange, Api.RESPONSES, request)
-        chain = exchange.loaded.policies.for_request(facts)
-        approvals = Approvals.of(request.tools, chain)
-        judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves=approvals.approves)
+        approvals = Approvals.of(request.tools, exchange.loaded.policies.for_request(facts))
+        judge = _judge_of(exchange, facts, _nobody if request.background else approvals.approves)
         ledger = self._ledger(exchange, stored=request.stored or request.remembered)
         await Responding(
             self._services,
@@ -90,11 +90,17 @@ class Governor:
 
         def reading_of(request: ResponseRequest, counted_as: str) -> Reading:
             facts = _facts_of(request, bare)
-            chain = exchange.loaded.policies.for_request(facts)
-            approves = Approvals.of(request.tools, chain).approves
-            judge = Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves=approves)
-            again = not counted_as or not self._seen.readings.add((facts.tenant, counted_as))
-            telling = Telling(self._services, exchange, self._seen, facts=facts, api=Api.RESPONSES, silent=again)
+            judge = _judge_of(exchange, facts)
+            again = not counted_as or (facts.tenant, counted_as) in self._seen.readings
+            telling = Telling(
+                self._services,
+                exchange,
+                self._seen,
+                facts=facts,
+                api=Api.RESPONSES,
+                silent=again,
+                counted_as=counted_as,
+            )
             settling = Settling(
                 caller=caller_of(exchange, ledger, judge),
                 runs=self._runs,
@@ -153,5 +159,11 @@ def _facts_of(request: ChatRequest | ResponseRequest, bare: RequestFacts) -> Req
     )
 
 
-def _judge_of(exchange: ExchangeIn, facts: RequestFacts) -> Judge:
-    return Judge(exchange.loaded.policies.for_request(facts), facts, exchange.loaded.tools.specs.keys())
+def _nobody(_label: str, _name: str) -> bool:
+    """Approvals that are all the client's to give: a response in the background has no later round for them."""
+    return False
+
+
+def _judge_of(exchange: ExchangeIn, facts: RequestFacts, approves: Callable[[str, str], bool] = _nobody) -> Judge:
+    chain = exchange.loaded.policies.for_request(facts)
+    return Judge(chain, facts, exchange.loaded.tools.specs.keys(), approves=approves)

@@ -182,6 +182,12 @@ class Keeping:
         with suppress(*(() if needed else (StoreError,))):  # an answer without held calls passes all the same
             await self.memory.keep(record, ids=ids, conversation=self.request.conversation, calls=marks)
 
+    def was_seen(self, response: dict[str, Any]) -> None:
+        """An answer has been seen to its end, and counted. Of one in the background that is the first time, and who
+        reads it again counts nothing."""
+        if self.request.background and isinstance(found := response.get("id"), str):
+            self.settling.telling.was_read(found)
+
     def tell_records(self, layout: Layout) -> None:
         """Count the calls that the upstream has run by itself; one that was asked for was counted then."""
         for raw in layout:

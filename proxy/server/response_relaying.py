@@ -114,6 +114,8 @@ class ResponseRelaying:
         finally:
             self._exchange.log.next_event = self._lead.number
         self._keeping.tell_records(stream.layout())
+        if not stream.failed:
+            self._keeping.was_seen(stream.response)
         self._lead.usage = added_usage(self._lead.usage, stream.usage)
         return not stream.failed
 

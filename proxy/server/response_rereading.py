@@ -7,7 +7,7 @@ kept, and its calls are counted. Nothing is continued here: a turn whose calls a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl
@@ -33,8 +33,7 @@ from proxy.server.response_lists import ItemsShown
 from proxy.server.response_whole import ResponseAnswers, parsed_response
 from proxy.server.routing import response_id
 from proxy.server.services import ExchangeIn, Services
-
-_RUNNING = ("queued", "in_progress")
+from proxy.tools.spec import ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +138,16 @@ class ResponseRereading:
         self, reader: BodyReader, answer: Answer, name: str, *, record: ResponseRecord | None, after: int
     ) -> None:
         value = await self._response_of(name)
-        reading = self._reading_of(request_like(value, streams=True), name if record is None else "")
+        reading = self._reading_of(self._like(value, streams=True), _counted_as(value, name) if record is None else "")
         answers = self._answers(reading)
         relaying = answers.relaying(RequestHead("GET", "", ()))
         await relaying.replay(reader, status=answer.status, headers=answer.headers, record=record, after=after)
 
     def _answers(self, reading: Reading) -> ResponseAnswers:
         return ResponseAnswers(self._services, self._exchange, reading.keeping, question=None, denied=0, previous=None)
+
+    def _like(self, value: dict[str, Any], *, streams: bool) -> ResponseRequest:
+        return request_like(value, self._exchange.loaded.tools.specs, streams=streams)
 
     async def _response_of(self, name: str) -> dict[str, Any]:
         """The response as it is now: rules may look at its model and tools."""
@@ -188,13 +190,7 @@ class ResponseRereading:
 
     async def _first_read(self, data: bytes, value: dict[str, Any], name: str) -> bytes:
         """A response that nothing is known of. One that still runs shows no call: its batch is not whole."""
-        reading = self._reading_of(request_like(value, streams=False), name if value.get("background") is True else "")
-        if value.get("status") in _RUNNING:
-            output = read_output(data, value, hosted=reading.keeping.request.hosted)
-            if not output.calls or not reading.judge.could_hold:
-                return data
-            kept = [item for item in output.layout if isinstance(item, bytes)]
-            return jsontext.edit(data, {("output",): jsontext.array(kept)})
+        reading = self._reading_of(self._like(value, streams=False), _counted_as(value, name))
         return await self._answers(reading).settled_again(data, value)
 
     # -- lists
@@ -203,7 +199,7 @@ class ResponseRereading:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
         like = await self._response_of(name) if name else {}
-        reading = self._reading_of(request_like(like, streams=False), "")
+        reading = self._reading_of(self._like(like, streams=False), "")
         shown = ItemsShown(self._memory, reading.judge, reading.keeping.request.hosted)
         if isinstance(value, dict) and isinstance(value.get("data"), list):
             raws = jsontext.elements(data, ("data",))
@@ -234,16 +230,34 @@ def recalled_items(data: bytes, value: dict[str, Any], record: ResponseRecord) -
     return items
 
 
-def request_like(value: dict[str, Any], *, streams: bool) -> ResponseRequest:
-    """A request as the one that made a response, as far as that shows it."""
+def request_like(value: dict[str, Any], specs: Mapping[str, ToolSpec], *, streams: bool) -> ResponseRequest:
+    """A request as the one that made a response, as far as that shows it. What it was told of proxy tools is not the
+    client's."""
     conversation = value.get("conversation")
     told: dict[str, Any] = {
-        key: value[key] for key in ("model", "tools", "user", "safety_identifier", "metadata") if key in value
+        key: value[key] for key in ("model", "user", "safety_identifier", "metadata") if key in value
     }
     if isinstance(conversation, dict) and isinstance(conversation.get("id"), str):
         told["conversation"] = conversation["id"]
+    tools = value.get("tools")
+    if isinstance(tools, list):
+        told["tools"] = [tool for tool in tools if not _is_ours(tool, specs)]
     body = jsontext.render({**told, "background": True, "store": True, "stream": streams, "input": []})
     return read_request(body, 1 << 20)
+
+
+def _is_ours(tool: Any, specs: Mapping[str, ToolSpec]) -> bool:
+    """Whether a tool is a proxy tool as requests are told of it."""
+    name = tool.get("name") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    spec = specs.get(name) if isinstance(name, str) else None
+    if spec is None:
+        return False
+    return (tool.get("description") or "", tool.get("parameters")) == (spec.description, spec.parameters)
+
+
+def _counted_as(value: dict[str, Any], name: str) -> str:
+    """Only a response that was made in the background may have calls that nobody has counted."""
+    return name if value.get("background") is True else ""
 
 
 def _asks_for_events(target: str) -> bool:

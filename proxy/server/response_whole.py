@@ -18,7 +18,7 @@ from proxy.core.exchange.steps import too_deep, too_long
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.protocol.completion import added_usage
-from proxy.core.protocol.response_answer import CUT_SHORT, Output, UnreadableError, read_output, read_response
+from proxy.core.protocol.response_answer import CUT_SHORT, RUNNING, Output, UnreadableError, read_output, read_response
 from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.response_items import edited_call, message_item
 from proxy.errors import RequestError, UpstreamError
@@ -105,6 +105,8 @@ class ResponseAnswers:
         """The response over as many rounds as it takes. Raises ProxyError, UpstreamAnswerError."""
         while True:
             output = read_output(whole.body, whole.value, hosted=self._keeping.request.hosted)
+            if self._keeping.request.background and whole.value.get("status") in RUNNING:
+                return self._unfinished(whole, output)
             self._keeping.tell_records(output.layout)
             batch = await self._judged(output)
             answered = Answered(
@@ -112,6 +114,7 @@ class ResponseAnswers:
             )
             self._settling.telling.batch(batch, [0.0] * len(batch))
             if answered.conclusion.end is not End.CONTINUE:
+                self._keeping.was_seen(whole.value)
                 await self._end(whole, turn, answered)
                 return self._rendered(whole)
             usage = added_usage(whole.usage, whole.value.get("usage"))
@@ -124,6 +127,13 @@ class ResponseAnswers:
             else:  # another try of this request was further
                 whole.before = shown_before(turn)
             await self._ask_again(whole, turn, head)
+
+    def _unfinished(self, whole: Whole, output: Output) -> Settled:
+        """A response that still runs shows no call: its batch is not whole."""
+        if not output.calls or not self._settling.caller.judge.could_hold:
+            return Settled(whole.status, whole.headers, None)
+        kept = [item for item in output.layout if isinstance(item, bytes)]
+        return Settled(whole.status, whole.headers, jsontext.edit(whole.body, {("output",): jsontext.array(kept)}))
 
     def _conclude(self, whole: Whole, turn: ChoiceTurn, batch: Sequence[Judged]) -> Conclusion:
         conclusion = conclude(

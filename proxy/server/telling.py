@@ -30,6 +30,9 @@ class Recent:
         self._most = most
         self._times: OrderedDict[Hashable, float] = OrderedDict()
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._times
+
     def add(self, key: Hashable, now: float = 0.0) -> bool:
         """Remember a key; whether it is new."""
         if key in self._times:
@@ -55,7 +58,8 @@ class Seen:
 
 
 class Telling:
-    """What one request has to tell. `silent`: its calls were counted before."""
+    """What one request has to tell. `silent`: its calls were counted before. `counted_as` names the response that they
+    are of, where several requests may be the first to see it whole: one of them counts."""
 
     def __init__(
         self,
@@ -66,8 +70,10 @@ class Telling:
         facts: RequestFacts,
         api: Api,
         silent: bool = False,
+        counted_as: str = "",
     ) -> None:
         self._silent = silent
+        self._counted_as = counted_as
         self._services = services
         self._exchange = exchange
         self._seen = seen
@@ -81,9 +87,15 @@ class Telling:
             return call.namespace in declared or f"{call.namespace}.{plain}" in declared
         return call.name in declared or plain in declared or plain in self._exchange.loaded.tools.specs
 
+    def _is_silent(self) -> bool:
+        if self._counted_as:
+            self._silent = not self._seen.readings.add((self._facts.tenant, self._counted_as))
+            self._counted_as = ""
+        return self._silent
+
     def batch(self, batch: Sequence[Judged], held_for: Sequence[float]) -> None:
         """A batch was decided."""
-        if not batch or self._silent:
+        if not batch or self._is_silent():
             return
         self._services.metrics.batch(api=self._api, kind=batch_kind(batch))
         for judged, seconds in zip(batch, held_for, strict=True):
@@ -91,7 +103,7 @@ class Telling:
 
     def call(self, judged: Judged, seconds: float) -> None:
         """A call was decided; it was held back for so long."""
-        if self._silent:
+        if self._is_silent():
             return
         verdict, metrics = judged.verdict, self._services.metrics
         self._exchange.log.calls += 1
@@ -166,6 +178,10 @@ class Telling:
             yield
         finally:
             self._exchange.log.waited += self._services.timer() - began
+
+    def was_read(self, response_id: str) -> None:
+        """The calls of a response in the background were counted: whoever reads it again counts none."""
+        self._seen.readings.add((self._facts.tenant, response_id))
 
     def continuation(self, end: str) -> None:
         """A turn with hidden rounds has ended."""

@@ -98,10 +98,10 @@ class Endpoint:
             self.stored[made["id"]] = Stored(made, history, given)
         if (conversation := request.get("conversation")) is not None:
             self.conversations[conversation] = [*history, *made["output"]]
-        if request.get("background"):
-            made = {**made, "status": "queued", "output": [], "usage": None}
         if request.get("stream"):
             return Events([named(event) for event in events_of(made)], done=False)
+        if request.get("background"):
+            made = {**made, "status": "queued", "output": [], "usage": None}
         return Whole(made)
 
     def _made(self, request: Made) -> Made:

@@ -11,10 +11,13 @@ from proxy.core.calls import ToolCall
 from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
 from proxy.core.protocol.response_items import read_call
 
-__all__ = ["CUT_SHORT", "Output", "UnreadableError", "read_output", "read_response"]
+__all__ = ["CUT_SHORT", "RUNNING", "Output", "UnreadableError", "read_output", "read_response"]
 
 CUT_SHORT = frozenset({"incomplete", "failed", "cancelled"})
 """The states of a response whose calls the model may not have meant to make."""
+
+RUNNING = frozenset({"queued", "in_progress"})
+"""The states of a response in the background that has not ended."""
 
 
 @dataclass(frozen=True, slots=True)
