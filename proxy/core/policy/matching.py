@@ -72,11 +72,15 @@ class CallMatch:
             tuple(compile_condition(path, condition.given()) for path, condition in model.args.items()),
         )
 
+    def tool_miss(self, tool: NamedTool) -> str:
+        """The first key about the name that does not fit; empty when all do."""
+        if self.tools is not None and not (self.tools.fits_exactly(tool) if self.exact else self.tools.fits(tool)):
+            return "tools"
+        return "notTools" if self.not_tools is not None and self.not_tools.fits_exactly(tool) else ""
+
     def fits_tool(self, tool: NamedTool) -> bool:
         """Whether the name alone fits."""
-        if self.tools is not None and not (self.tools.fits_exactly(tool) if self.exact else self.tools.fits(tool)):
-            return False
-        return self.not_tools is None or not self.not_tools.fits_exactly(tool)
+        return not self.tool_miss(tool)
 
     def miss(self, tool: NamedTool, owner: Owner, *, declared: bool) -> str:
         """The first key beside `args` that does not fit; empty when all do."""
@@ -84,9 +88,7 @@ class CallMatch:
             return "owner"
         if self.declared is not None and self.declared is not declared:
             return "declared"
-        if self.fits_tool(tool):
-            return ""
-        return "notTools" if self.not_tools is not None and self.not_tools.fits_exactly(tool) else "tools"
+        return self.tool_miss(tool)
 
     def fits_call(self, tool: NamedTool, owner: Owner, *, declared: bool) -> bool:
         """Whether all but the arguments fits."""

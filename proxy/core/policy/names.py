@@ -89,6 +89,11 @@ class NameGlobs:
     def fits_exactly(self, tool: NamedTool) -> bool:
         return any(glob.fits(name) for glob in self._exact for name in tool.exact)
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The globs as they are written."""
+        return tuple(glob.source for glob in self._exact)
+
     def take_all_behind(self, namespace: str) -> bool:
         """Whether a glob, as it is written, fits every name behind this namespace: one that fits the namespace and its
         dot, and then takes any text."""
