@@ -61,6 +61,7 @@ class ResponseRereading:
         self._client = exchange.client
         self._memory = memory
         self._reading_of = reading_of
+        self._response_target = ""
 
     async def serve(self) -> None:
         """Ask the upstream and give the client what it may see. Raises ProxyError."""
@@ -71,8 +72,11 @@ class ResponseRereading:
             await self._own(record, head.target[named[2] :])
             return
         target = head.target
-        if named and record and record.response_id != named[0]:
-            target = target[: named[1]] + record.response_id + target[named[2] :]
+        if named:
+            spelled = target[named[1] : named[2]]
+            name = record.response_id if record and record.response_id != named[0] else spelled
+            self._response_target = target[: named[1]] + name
+            target = self._response_target + target[named[2] :]
         after = -1
         if named and _asks_for_events(target):
             target, after = _from_the_start(target)
@@ -137,7 +141,7 @@ class ResponseRereading:
     async def _relay(
         self, reader: BodyReader, answer: Answer, name: str, *, record: ResponseRecord | None, after: int
     ) -> None:
-        value = await self._response_of(name)
+        value = await self._response()
         reading = self._reading_of(self._like(value, streams=True), _counted_as(value, name) if record is None else "")
         answers = self._answers(reading)
         relaying = answers.relaying(RequestHead("GET", "", ()))
@@ -149,12 +153,9 @@ class ResponseRereading:
     def _like(self, value: dict[str, Any], *, streams: bool) -> ResponseRequest:
         return request_like(value, self._exchange.loaded.tools.specs, streams=streams)
 
-    async def _response_of(self, name: str) -> dict[str, Any]:
+    async def _response(self) -> dict[str, Any]:
         """The response as it is now: rules may look at its model and tools."""
-        target = self._client.head.target
-        named = response_id(target)
-        assert named is not None
-        head = RequestHead("GET", target[: named[2]], self._client.head.headers)
+        head = RequestHead("GET", self._response_target, self._client.head.headers)
         async with self._services.upstream.request(head, None, governed=True) as answer:
             data = await BodyReader(answer, self._services, self._exchange).read()
         value = parsed_response(data, self._services.config.limits.nesting)
@@ -198,7 +199,7 @@ class ResponseRereading:
     async def _items(self, data: bytes, value: Any, name: str) -> bytes:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
-        like = await self._response_of(name) if name else {}
+        like = await self._response() if name else {}
         reading = self._reading_of(self._like(like, streams=False), "")
         shown = ItemsShown(self._memory, reading.judge, reading.keeping.request.hosted)
         if isinstance(value, dict) and isinstance(value.get("data"), list):
