@@ -141,7 +141,7 @@ class ResponseRereading:
     async def _relay(
         self, reader: BodyReader, answer: Answer, name: str, *, record: ResponseRecord | None, after: int
     ) -> None:
-        value = await self._response()
+        value = await self._origin()
         reading = self._reading_of(self._like(value, streams=True), _counted_as(value, name) if record is None else "")
         answers = self._answers(reading)
         relaying = answers.relaying(RequestHead("GET", "", ()))
@@ -153,7 +153,7 @@ class ResponseRereading:
     def _like(self, value: dict[str, Any], *, streams: bool) -> ResponseRequest:
         return request_like(value, self._exchange.loaded.tools.specs, streams=streams)
 
-    async def _response(self) -> dict[str, Any]:
+    async def _origin(self) -> dict[str, Any]:
         """The response as it is now: rules may look at its model and tools."""
         head = RequestHead("GET", self._response_target, self._client.head.headers)
         async with self._services.upstream.request(head, None, governed=True) as answer:
@@ -199,7 +199,7 @@ class ResponseRereading:
     async def _items(self, data: bytes, value: Any, name: str) -> bytes:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
-        like = await self._response() if name else {}
+        like = await self._origin() if name else {}
         reading = self._reading_of(self._like(like, streams=False), "")
         shown = ItemsShown(self._memory, reading.judge, reading.keeping.request.hosted)
         if isinstance(value, dict) and isinstance(value.get("data"), list):
