@@ -92,10 +92,15 @@ def hides_call(event: Event, value: dict[str, Any], hosted: Collection[str]) -> 
     data = event.data or b""
     if b"_call" not in data and b"mcp_approval" not in data and b"\\u" not in data:
         return False
-    item = value.get("item")
-    inside = item.values() if isinstance(item, dict) else ()
-    beside = (inner for key, inner in value.items() if key not in ("item", "response"))
-    return any(_holds_call(inner, hosted) for inner in (*beside, *inside))
+    item, response = value.get("item"), value.get("response")
+    found = [inner for key, inner in value.items() if key not in ("item", "response")]
+    found += item.values() if isinstance(item, dict) else [item]
+    if not isinstance(response, dict):
+        return _holds_call([*found, response], hosted)
+    output = response.get("output")
+    for listed in output if isinstance(output, list) else [[output]]:
+        found += listed.values() if isinstance(listed, dict) else [listed]
+    return _holds_call(found, hosted)
 
 
 def _holds_call(value: Any, hosted: Collection[str]) -> bool:

@@ -28,6 +28,7 @@ from proxy.core.exchange.response_reading import (
     ENDS,
     check_apart,
     hides_call,
+    may_be_call,
     part_of,
     read_event,
     text_at,
@@ -152,15 +153,24 @@ class ResponseStream(Intake):
         kind = type_of(event, value)
         if self.over:
             return self._behind_the_end(HeldEvent(event, value, kind))
-        response = value.get("response")
-        if kind == "error" or (value.get("error") and not isinstance(response, dict)):
-            return self._error(HeldEvent(event, value, kind))
-        if kind in ENDS:
-            return self._end(HeldEvent(event, value, kind))
+        return self._read(event, value, kind)
+
+    def _read(self, event: Event, value: dict[str, Any], kind: str) -> list[Step]:
+        """An event of a response that goes on."""
+        held, response, item = HeldEvent(event, value, kind), value.get("response"), value.get("item")
+        is_error = kind == "error" or bool(value.get("error") and not isinstance(response, dict))
+        out_of_place = (is_error or kind in ENDS) and may_be_call(item, self._hosted)
+        if self._judge.could_hold and (out_of_place or hides_call(event, value, self._hosted)):
+            raise UpstreamError("A tool call stands in an event that has no place for one.", kind="protocol")
+        if is_error:
+            return self._error(held)
         if isinstance(response, dict):
             self._learn(response)
+        if kind in ENDS:
+            return self._end(held)
+        if isinstance(response, dict) and not isinstance(item, dict) and not part_of(kind)[1]:
             again = self._lead.rounds > 1 and kind in BEGINNINGS
-            return [] if again else self._send(HeldEvent(event, value, kind))
+            return [] if again else self._send(held)
         return self._of_item(event, value, kind)
 
     def _learn(self, response: dict[str, Any]) -> None:
@@ -177,11 +187,8 @@ class ResponseStream(Intake):
         if len(state.slots) > self._limits.batch_calls:
             raise too_long("A batch of calls", self._limits.batch_calls)
         item = held.item
-        if item is None or item.call is None:
-            if self._judge.could_hold and hides_call(event, value, self._hosted):
-                raise UpstreamError("A tool call stands in an event that has no place for one.", kind="protocol")
-            if item is None or item.out_index is not None:
-                return self._send(held)
+        if item is None or (item.call is None and item.out_index is not None):
+            return self._send(held)
         state.push(held)
         return self._advance()
 
@@ -194,7 +201,6 @@ class ResponseStream(Intake):
     def _end(self, held: HeldEvent) -> list[Step]:
         response = held.value.get("response")
         response = response if isinstance(response, dict) else {}
-        self._learn(response)
         self.over = True
         state = self._state
         state.finish, state.finished = held, True

@@ -410,6 +410,18 @@ HIDING: dict[str, bytes] = {
     "a call among the parts of a message": sse([PART]),
     "a call in an event of its own kind": sse([{"type": "response.tools.ready", "calls": [DELETE.listed]}]),
     "a call inside an item": sse([done({"type": "bundle", "id": "b", "items": [DELETE.listed]})]),
+    "a call beside the end": sse([events_of()[-1] | {"item": DELETE.listed}]),
+    "a call beside an error": sse([{"type": "error", "message": "Sorry.", "item": DELETE.listed}]),
+    "a call inside an error": sse([{"type": "error", "error": {"call": DELETE.listed}}]),
+    "an output that is no list": sse([{"type": "response.completed", "response": {"output": {"0": DELETE.listed}}}]),
+    "a list in the output": sse([{"type": "response.completed", "response": {"output": [[DELETE.listed]]}}]),
+    "a call inside an item of the output": sse(
+        [{"type": "response.completed", "response": {"output": [{"type": "bundle", "x": DELETE.listed}]}}]
+    ),
+    "items in the place of an item": sse([{"type": "response.output_item.done", "item": [DELETE.listed]}]),
+    "a response that is a list": sse([{"type": "response.created", "response": [DELETE.listed]}]),
+    "a key in capitals": sse([{"type": "response.output_item.done", "Item": DELETE.listed}]),
+    "a call beside a piece of another": sse([SHOW.events[1] | {"note": DELETE.listed}]),
 }
 
 
@@ -430,6 +442,22 @@ def test_an_event_without_a_type_is_what_its_name_says() -> None:
     assert [j.call.name for j in got.ended[0].batch] == ["delete_file"]
     lying = stream(DELETE, SHOW).replace(b"event: response.output_item.done", b"event: response.output_text.delta")
     assert b"doomed" not in governed(lying).out
+
+
+def test_an_item_beside_a_response_is_judged() -> None:
+    """An event may have both."""
+    both = events_of()[0] | DELETE.events[-1]
+    for kind in (both["type"], "response.created", "response.note"):
+        got = governed(stream(message("Hm."), ends=False) + sse([both | {"type": kind}]))
+        assert b"delete_file" not in got.out
+        assert [j.call.name for j in got.ended[0].batch] == ["delete_file"]
+
+
+def test_an_end_without_a_response_ends_it() -> None:
+    """What is known of the response stays."""
+    got = governed(stream(message("Hm."), DELETE, ends=False) + sse([{"type": "response.completed"}]))
+    assert [j.call.name for j in got.ended[0].batch] == ["delete_file"]
+    assert got.lead.last_id == "resp_1"
 
 
 def test_a_response_that_begins_with_calls_begins_without() -> None:
