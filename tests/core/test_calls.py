@@ -58,5 +58,5 @@ def test_what_is_not_said_of_a_call_or_a_request() -> None:
 def test_closed_sets_are_their_labels() -> None:
     """What metrics, rules and records write is the word itself."""
     assert [f"{o}" for o in Owner] == ["client", "proxy", "upstream"]
-    assert [f"{k}" for k in Kind] == ["function", "custom", "legacy"]
+    assert [f"{k}" for k in Kind] == ["function", "custom", "legacy", "action", "approval"]
     assert [f"{a}" for a in Api] == ["chat", "responses"]

@@ -15,7 +15,7 @@ from tests.e2e.chat import A, B, C, D, answer, blocked, body, call, follow, hist
 from tests.e2e.sidecall import sidecall
 from tests.fake_upstream import FakeUpstream
 
-FORMS = sorted((Path(__file__).parent.parent / "recordings").glob("ledger-form-*.json"))
+FORMS = sorted(Path(__file__).parent.glob("ledger-form-*.json"))
 """What each form of records looked like in a store: a mixed batch behind a hidden round, and a turn that ended."""
 
 
