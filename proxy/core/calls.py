@@ -70,7 +70,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
     """What rules may know of a request. Header names are lower case; `declared` maps a declared tool's name to its
-    parameter schema (None: it has none). `user` and `metadata` are the client's word, no authority."""
+    parameter schema (None: it has none). `user` and `metadata` are the client's word, no authority. `unknown` names
+    what nobody knows any more, when a request is read from a record: variables of rules, and `schemas`."""
 
     model: str = ""
     api: Api = Api.CHAT
@@ -80,6 +81,7 @@ class RequestFacts:
     client: str = ""
     tenant: Tenant = Tenant("")
     declared: Mapping[str, Json] = field(default_factory=dict)
+    unknown: frozenset[str] = frozenset()
 
 
 _CONTROL_TOKEN = re.compile(r"<\|.*", re.DOTALL)

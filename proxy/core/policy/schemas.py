@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proxy.core.calls import RequestFacts
 from proxy.core.jsontext import Json
-from proxy.core.policy.failures import EvaluationError
+from proxy.core.policy.failures import EvaluationError, NotKnownError
 from proxy.core.policy.names import NamedTool
 from proxy.core.policy.validating import Schema
 
@@ -22,7 +22,10 @@ class DeclaredSchemas:
         return found if isinstance(found, Schema) else None
 
     def required(self, tool: NamedTool) -> Schema | None:
-        """As `of`, but raises EvaluationError for a schema that cannot be used."""
+        """As `of`, but raises EvaluationError for a schema that cannot be used, and NotKnownError where no schema is
+        known."""
+        if "schemas" in self._facts.unknown:
+            raise NotKnownError("declared schema")
         found = self._find(tool)
         if isinstance(found, ValueError):
             raise EvaluationError(str(found))
