@@ -50,6 +50,7 @@ GAUGES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mcp_up": ("Whether an MCP server answers.", ("server",)),
     "build_info": ("The build that runs.", ("version",)),
     "policy_info": ("Policies that are loaded.", ("policy", "digest")),
+    "policy_reload_ok": ("Whether what was loaded last is in use.", ()),
 }
 HISTOGRAMS: dict[str, tuple[str, tuple[str, ...], tuple[float, ...]]] = {
     "tool_call_duration_seconds": ("How long a tool call ran.", ("tool", "owner", "outcome"), _LONG),
@@ -149,6 +150,7 @@ class Metrics:
         self._gauges["deferred_calls"].set_function(self._held.count)
         self._gauges["held_call_age_seconds"].set_function(self._held.age)
         self._gauges["build_info"].labels(__version__).set(1)
+        self._gauges["policy_reload_ok"].set(1)
 
     # Children are looked up in a dict of our own: `labels()` costs three times as much.
 
@@ -248,6 +250,7 @@ class Metrics:
 
     def policy_reload(self, outcome: str) -> None:
         self._counter("policy_reloads", outcome).inc()
+        self._gauges["policy_reload_ok"].set(outcome == "ok")
 
     def policies(self, names: Iterable[str], *, digest: str) -> None:
         """The policies that are loaded now; `digest` tells one set from another."""

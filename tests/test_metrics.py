@@ -131,6 +131,16 @@ def test_policies_that_are_gone_leave_the_exposition() -> None:
     assert 'policy="b"' in text
 
 
+def test_a_refused_reload_shows_until_one_succeeds() -> None:
+    """What was refused is told of for as long as the old policies are in use."""
+    metrics, _ = made()
+    seen = [value(metrics, "policy_reload_ok")]
+    for outcome in ("refused", "ok"):
+        metrics.policy_reload(outcome)
+        seen.append(value(metrics, "policy_reload_ok"))
+    assert seen == [1.0, 0.0, 1.0]
+
+
 def test_the_format_is_open_metrics_when_asked_for() -> None:
     """Accept chooses the format, and the content type says which it is."""
     metrics, _ = made()
