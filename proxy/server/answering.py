@@ -6,13 +6,13 @@ as, with its status and headers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from proxy.core.batch.record import ResumeRecord
 from proxy.server.asking import UpstreamAnswerError, ask, changed_headers, error_event_of
 from proxy.server.body import BodyReader
-from proxy.server.http import Answer, Headers, RequestHead, header
+from proxy.server.http import Answer, Headers, RequestHead, header, without
 from proxy.server.services import ExchangeIn, Services
 from proxy.server.settling import Settling
 
@@ -59,13 +59,14 @@ class Answering:
     async def serve(self, first: bytes, head: RequestHead) -> bool:
         """Ask the upstream and give the client its answer; whether that came to its end. Raises ProxyError."""
         record = self._settling.resume.record
+        further = replace(head, headers=without(head.headers, "content-encoding"))  # a continuation comes in none
         try:
             if record is None:
                 async with ask(self._services, self._exchange, head, body=first) as answer:
-                    return await self._first(answer, head)
+                    return await self._first(answer, further)
             if self._exchange.log.stream:
-                return await self._answers.relaying(head).resume(record)
-            await self._deliver(await self._answers.resume(record, head), b"")
+                return await self._answers.relaying(further).resume(record)
+            await self._deliver(await self._answers.resume(record, further), b"")
             return True
         except UpstreamAnswerError as error:
             self._settling.tell_broken(error)
