@@ -11,9 +11,8 @@ import pytest
 from tests.e2e.test_surfaces import SURFACES
 
 ROOT = Path(__file__).parent.parent
-NAMED = re.findall(
-    r'\]\(\.\./(tests/[\w/]+\.py) "(\w+)(?:\[([\w-]+)\])?"\)', (ROOT / "docs" / "surfaces.md").read_text()
-)
+SURFACES_PAGE = (ROOT / "docs" / "surfaces.md").read_text()
+NAMED = re.findall(r'\]\(\.\./(tests/[\w/]+\.py) "(\w+)(?:\[([\w-]+)\])?"\)', SURFACES_PAGE)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)\s#]+)")
 
 
