@@ -31,7 +31,8 @@ class Shown(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditRecord:
-    """What became of one call. `args` is the arguments object, or their text where they are no object."""
+    """What became of one call. `args` is the arguments object, or their text where they are no object; `kind` is empty
+    for a function, `namespace` where there is none."""
 
     request_id: str
     trace_id: str
@@ -47,6 +48,9 @@ class AuditRecord:
     rule: str
     mode: str
     args: Object | str
+    namespace: str = ""
+    kind: str = ""
+    declared: bool = True
 
 
 def redact(value: Json) -> Json:
@@ -100,6 +104,7 @@ class Audit:
         fields: dict[str, Any] = {
             name: getattr(record, name) for name in record.__slots__ if name != "args" and getattr(record, name) != ""
         }
+        fields["arguments"] = str(self._shown)
         match self._shown:
             case Shown.FULL:
                 fields["args"] = record.args

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from proxy.core.arguments import read_arguments
 from proxy.core.batch.record import BatchRecord
 from proxy.core.batch.rejoin import Anchor, Found, Progress
-from proxy.core.calls import Api, BatchId, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.calls import Api, BatchId, Kind, Owner, RequestFacts, ToolCall, run_name
 from proxy.core.exchange.judging import Judged, batch_kind
 from proxy.core.jsontext import Object
+from proxy.core.policy.names import NamedTool
 from proxy.core.policy.verdicts import ResultVerdict
+from proxy.core.policy.views import is_declared
 from proxy.server.audit import AuditRecord
 from proxy.server.services import ExchangeIn, Services
 
@@ -146,6 +148,9 @@ class Telling:
                 rule=verdict.rule,
                 mode="enforce",
                 args=shown,
+                namespace=judged.call.namespace,
+                kind="" if judged.call.kind is Kind.FUNCTION else judged.call.kind,
+                declared=is_declared(NamedTool.of(judged.call.name, judged.call.namespace), judged.owner, self._facts),
             )
         )
 

@@ -54,6 +54,8 @@ def test_arguments_are_shown_as_configured(shown: str, args: Any, tmp_path: Path
     shown_parts = [found[key] for key in ("time", "record", "tool", "decision", "rule")]
     assert shown_parts == ["1970-01-01T00:00:00.000Z", "tool_call", "delete", "blocked", "r"]
     assert "client" not in found
+    assert (found["arguments"], found["declared"]) == (shown, True)
+    assert "kind" not in found
 
 
 def test_a_run_is_a_record_of_its_own(tmp_path: Path) -> None:
