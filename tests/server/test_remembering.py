@@ -92,9 +92,7 @@ async def test_a_long_id_is_an_id() -> None:
 async def test_all_of_it_is_kept_or_nothing(kind: str) -> None:
     """One write: what cannot be kept leaves no part of it."""
     parts = Parts()
-    failing = FailingStore(
-        parts.store, lambda name, keys: name == "save" and any(k.startswith(f"{kind}/") for k in keys)
-    )
+    failing = FailingStore(parts.store, on("save", kind))
     memory = Memory(Parts(store=failing).ledger())
     with pytest.raises(StoreError):
         await keep(memory, conversation="conv_1")

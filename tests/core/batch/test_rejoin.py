@@ -208,10 +208,10 @@ def history(text: str) -> list[Entry]:
     return found
 
 
-def look(text: str, batch: BatchRecord, *others: BatchRecord) -> Found:
+def look(text: str, batch: BatchRecord, *others: BatchRecord, remembered: bool = False) -> Found:
     batches = {b.batch_id: b for b in (batch, *others)}
     pointers = {c.given_id: b.batch_id for b in batches.values() for c in b.calls if c.given_id}
-    return find(history(text), pointers, batches=batches, turns={})
+    return find(history(text), pointers, batches=batches, turns={}, remembered=remembered)
 
 
 STAGED = batch_of(record("A", 0), record("H", result="h"), record("D", 1), record("B", 0), record("E", 2))
@@ -262,6 +262,42 @@ def test_what_shows_a_batch(text: str, anchors: int, mismatched: bool) -> None:
     found = look(text, STAGED)
     assert len(found.anchors) == anchors
     assert found.mismatched == (frozenset([B]) if mismatched else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("text", "progress", "due"),
+    [
+        ("r:A r:B", Progress.DUE, (2,)),
+        ("r:B u r:A u", Progress.DUE, (2,)),
+        ("r:A", Progress.PARTIAL, ()),
+        ("r:A r:B t", Progress.PARTIAL, ()),
+        ("r:A r:B r:D", Progress.DUE, (4,)),
+        ("r:A r:B r:D r:E", Progress.WHOLE, ()),
+        ("r:A r:B c:D r:D r:E", Progress.WHOLE, ()),
+        ("c:A,B r:A r:B c:D r:D c:E r:E", Progress.WHOLE, ()),
+    ],
+)
+def test_what_a_client_shows_of_a_batch_that_the_upstream_has(
+    text: str, progress: Progress, due: tuple[int, ...]
+) -> None:
+    """A result alone shows its call, and the results before it."""
+    (anchor,) = look(text, STAGED, remembered=True).anchors
+    assert (anchor.progress, anchor.due) == (progress, due)
+
+
+@pytest.mark.parametrize("text", ["", "u", "r:H", "r:X u", "c:A/other"])
+def test_what_shows_nothing_of_a_batch_that_the_upstream_has(text: str) -> None:
+    """A result for a call that was held is none of the client's."""
+    assert not look(text, STAGED, remembered=True).anchors
+
+
+def test_results_of_a_batch_that_the_upstream_has_stand_together() -> None:
+    """Where the first of them stood; what a client made up for a held call is dropped."""
+    found = look("r:B r:H u r:A", batch_of(record("A", 0), record("H", result="h"), record("B", 0)), remembered=True)
+    (anchor,) = found.anchors
+    assert (anchor.entries, anchor.dropped) == ((0, 3), (1,))
+    out = pieces(history("r:B r:H u r:A"), found, runs={}, restore_bytes=PLENTY)
+    assert out == [PutBatch(anchor, (3, "h", 0)), Kept(2)]
 
 
 def test_a_pointer_to_a_batch_that_is_gone_finds_nothing() -> None:
@@ -437,3 +473,13 @@ def test_denials_in_a_row(text: str, out: list[Piece], count: int) -> None:
 def test_denials_in_a_batch(calls: list[CallRecord], count: int) -> None:
     """In a batch the model's order counts."""
     assert denied_in_a_row(history("u c:A r:A"), put("u c:A r:A", batch_of(*calls))) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "count"),
+    [("", 3, 3), ("o", 3, 3), ("u", 3, 0), ("r:X", 3, 3), ("r:X u", 3, 0), ("c:X r:X", 3, 0)],
+)
+def test_denials_that_the_upstream_remembers(text: str, before: int, count: int) -> None:
+    """They go on until the user speaks or a call goes ahead."""
+    entries = history(text)
+    assert denied_in_a_row(entries, [Kept(e.index) for e in entries], before) == count
