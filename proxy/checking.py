@@ -33,21 +33,22 @@ def check(paths: Sequence[str], environ: Mapping[str, str]) -> Findings:
     """Look at files, folders and globs of configurations and policies."""
     given = _read(paths)
     errors = given.errors
-    sets = [(given.policies, DefaultAction.ALLOW)]
+    sets = [(given.policies, DefaultAction.ALLOW, True)]
     for path in given.configurations:
         try:
             config = load_config(path, environ=environ)
-            sets.append((read_policies(config.policies, Path()), config.default_action))
+            found = read_policies(config.policies, Path())
+            sets.append((found, config.default_action, config.admin.can_approve))
         except ConfigError as error:
             errors += error.problems
     warnings: list[Problem] = []
-    for policies, default_action in sets:
+    for policies, default_action, can_approve in sets:
         try:
-            compile_documents(policies, default_action)
+            compile_documents(policies, default_action, can_approve=can_approve)
             warnings += _warnings(policies)
         except ConfigError as error:
             errors += error.problems
-    count = len({(document.file, document.places[()]) for policies, _ in sets for document in policies})
+    count = len({(document.file, document.places[()]) for policies, *_ in sets for document in policies})
     return Findings(_once(errors), _once(warnings), len(given.configurations), count)
 
 

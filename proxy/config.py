@@ -133,6 +133,11 @@ class Admin(Settings):
     ready_needs_store: bool = Field(default=False, description="Be ready only while the store answers.")
     token: Secret | None = Field(default=None, description="The bearer token of the admin page and its API.")
 
+    @property
+    def can_approve(self) -> bool:
+        """Whether there is a way for a person to approve a call."""
+        return self.token is not None or self.insecure
+
 
 class Timeouts(Settings):
     """How long the upstream may take with a governed request."""
@@ -142,7 +147,8 @@ class Timeouts(Settings):
     idle: Timeout = duration("15m", "The longest silence within an answer.")
 
 
-def _base_url(url: str) -> str:
+def _url(url: str) -> str:
+    """An http or https URL. Raises an error that does not show it: it may hold a secret."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -150,6 +156,11 @@ def _base_url(url: str) -> str:
         valid = False
     if not valid or re.search(r"[\s\\\x00-\x1f]", url):
         raise expected("expected an http or https URL such as https://host/v1")
+    return url
+
+
+def _base_url(url: str) -> str:
+    parts = urlsplit(_url(url))
     if parts.username is not None or parts.query or parts.fragment:
         raise expected("expected a URL without credentials, query and fragment; a key belongs under apiKey")
     return url.rstrip("/")
@@ -326,6 +337,26 @@ class Audit(Settings):
     )
 
 
+def _webhook_url(url: str | Secret) -> str | Secret:
+    _url(url.read() if isinstance(url, Secret) else url)
+    return url
+
+
+class ApprovalWebhook(Settings):
+    """Who is told of each new approval."""
+
+    url: Annotated[TextOrSecret, AfterValidator(_webhook_url)] = Field(
+        repr=False, description="Where a new approval is posted; may be a secret."
+    )
+    secret: Secret = Field(description="The key of the HMAC-SHA256 of the body, in x-sidecall-signature.")
+
+
+class Approvals(Settings):
+    """Calls that a person has to approve."""
+
+    webhook: ApprovalWebhook | None = Field(default=None, description="Tell a webhook of each new approval.")
+
+
 class Limits(Settings):
     """What bounds memory."""
 
@@ -380,6 +411,7 @@ class Config(Settings):
     )
     tools: tuple[ToolEntry, ...] = Field(default=(), description="Tools whose code runs beside the proxy.")
     state: State = Field(default=State(), description="Where held calls, approvals and counts are kept.")
+    approvals: Approvals = Field(default=Approvals(), description="Calls that a person has to approve.")
     audit: Audit = Field(default=Audit(), description="The record of every call.")
     limits: Limits = Field(default=Limits(), description="What bounds memory.")
     metrics: Metrics = Field(default=Metrics(), description="What metrics tell apart.")

@@ -7,7 +7,8 @@ of HTTP, beyond the content type of what it renders.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections import Counter as Counts
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -147,6 +148,7 @@ class Metrics:
             for name, (text, labels, buckets) in HISTOGRAMS.items()
         }
         self._children: dict[tuple[str, ...], Counter | Gauge | Histogram] = {}
+        self._awaited: set[str] = set()
         self._gauges["deferred_calls"].set_function(self._held.count)
         self._gauges["held_call_age_seconds"].set_function(self._held.age)
         self._gauges["build_info"].labels(__version__).set(1)
@@ -219,8 +221,14 @@ class Metrics:
     def approval(self, *, tool: str, declared: bool = True, outcome: str) -> None:
         self._counter("approvals", self._names.label(tool, declared=declared), outcome).inc()
 
-    def approvals_pending(self, count: int, *, tool: str, declared: bool = True) -> None:
-        self._gauges["approvals_pending"].labels(self._names.label(tool, declared=declared)).set(count)
+    def approvals_pending(self, counts: Mapping[tuple[str, bool], int]) -> None:
+        """What is pending now, by tool and whether that is declared; tools that are not named have none any more."""
+        found: Counts[str] = Counts(dict.fromkeys(self._awaited, 0))
+        for (tool, declared), count in counts.items():
+            found[self._names.label(tool, declared=declared)] += count
+        self._awaited = set(found)
+        for label, count in found.items():
+            self._gauges["approvals_pending"].labels(label).set(count)
 
     # -- requests
 

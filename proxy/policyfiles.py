@@ -17,12 +17,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from proxy.core.policy.compile import compile_policies
+from proxy.core.policy.compile import Handled, compile_policies
 from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.model import PolicyDocument
 from proxy.core.policy.problems import PolicyProblems, problems_of, suggestion
 from proxy.core.policy.verdicts import DefaultAction
 from proxy.errors import ConfigError, Problem
+from proxy.tools.code import load_code
 from proxy.yamlfile import Document, read_documents
 
 KIND = "ToolPolicy"
@@ -40,10 +41,14 @@ class PolicyFile:
 
 
 def load_policies(
-    patterns: Sequence[str], folder: Path, default_action: DefaultAction = DefaultAction.ALLOW
+    patterns: Sequence[str],
+    folder: Path,
+    default_action: DefaultAction = DefaultAction.ALLOW,
+    *,
+    can_approve: bool = True,
 ) -> PolicySet:
     """The policies of files, folders and globs as one set. Raises ConfigError with every problem."""
-    return compile_documents(read_policies(patterns, folder), default_action)
+    return compile_documents(read_policies(patterns, folder), default_action, can_approve=can_approve)
 
 
 # ---------------------------------------------------------------- finding
@@ -165,8 +170,11 @@ def _is_policy(document: Document, file: PolicyFile) -> bool:
 # ---------------------------------------------------------------- compiling
 
 
-def compile_documents(documents: Sequence[Document], default_action: DefaultAction) -> PolicySet:
-    """One set of policy documents. Raises ConfigError with every problem, each where it stands."""
+def compile_documents(
+    documents: Sequence[Document], default_action: DefaultAction, *, can_approve: bool = True
+) -> PolicySet:
+    """One set of policy documents, whose Python objects are imported; `can_approve` says whether there is a way for a
+    person to approve a call. Raises ConfigError with every problem, each where it stands."""
     twice = dict(_named_twice(documents))
     problems = list(twice.values())
     read: list[tuple[Document, PolicyDocument]] = []
@@ -179,13 +187,40 @@ def compile_documents(documents: Sequence[Document], default_action: DefaultActi
         else:
             if number not in twice:
                 read.append((document, policy))
+    code: dict[str, Handled] = {}
+    problems += (p for document, policy in read for p in _unusable(document, policy, code, can_approve=can_approve))
     try:
-        policies = compile_policies([policy for _, policy in read], default_action=default_action)
+        policies = compile_policies(
+            [policy for _, policy in read],
+            default_action=default_action,
+            handles=lambda target: code.get(target, Handled()),
+        )
     except PolicyProblems as error:
         problems += [read[p.document][0].problem(p.path, p.message) for p in error.problems]
     if problems:
         raise ConfigError(sorted(problems, key=lambda problem: (problem.file, problem.line, problem.column)))
     return policies
+
+
+def _unusable(
+    document: Document, policy: PolicyDocument, code: dict[str, Handled], *, can_approve: bool
+) -> Iterator[Problem]:
+    """Rules whose Python object cannot be had, or that nobody could decide; `code` learns what objects handle."""
+    for number, rule in enumerate(policy.spec.rules):
+        path = ("spec", "rules", number)
+        if rule.middleware is not None:
+            try:
+                found = load_code(rule.middleware)
+            except ValueError as error:
+                yield document.value_problem((*path, "middleware"), str(error))
+            else:
+                code[rule.middleware] = Handled(found.on_call is not None, found.on_result is not None)
+        if rule.require_approval is not None and not can_approve:
+            yield document.problem(
+                (*path, "requireApproval"),
+                "nobody could approve this: expected admin.token (or, on a laptop, admin.insecure: true) "
+                "in the configuration",
+            )
 
 
 def _named_twice(documents: Sequence[Document]) -> Iterator[tuple[int, Problem]]:

@@ -38,12 +38,14 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         CONFIGURATION, (*CONFIGURATION, "proxy.yamlfile", "proxy.core.policy", "proxy.stores", "proxy.tools")
     ),
+    "proxy.middleware": (),
     "proxy.demo": (),
     "proxy.demo_tools": (),
     "proxy.server": (
         *CONFIGURATION,
         "proxy.core",
         "proxy.metrics",
+        "proxy.middleware",
         "proxy.server",
         "proxy.stores",
         "proxy.tools",

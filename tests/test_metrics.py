@@ -90,7 +90,7 @@ def test_every_event_shows_in_the_exposition() -> None:
     metrics.stray_result(api="chat")
     metrics.hold(0.1, api="chat")
     metrics.approval(tool="t", outcome="approved")
-    metrics.approvals_pending(2, tool="t")
+    metrics.approvals_pending({("t", True): 2})
     metrics.request(0.2, api="chat", stream=True, status=200)
     metrics.overhead(0.001, api="chat")
     metrics.first_byte(0.1, api="chat")
@@ -108,6 +108,8 @@ def test_every_event_shows_in_the_exposition() -> None:
     assert value(metrics, "store_evictions_total") == 3
     assert value(metrics, "state_unavailable_total") == 1
     assert value(metrics, "mcp_up", server="docs") == 1
+    metrics.mcp_gone(server="docs")
+    assert metrics.registry.get_sample_value("sidecall_mcp_up", {"server": "docs"}) is None
     text = metrics.render("")[0].decode()
     for name in ("batches_total", "rejoins_total", "continuations_total", "hold_seconds_count", "policy_errors_total"):
         assert f"sidecall_{name}" in text

@@ -9,14 +9,19 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from proxy.core.batch.approval import Approval, ApprovalState
 from proxy.core.jsontext import render
+from proxy.errors import StoreError
 from proxy.metrics import Metrics
+from proxy.server import approvalapi
 from proxy.server.adminpage import render_page
+from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
 from proxy.server.health import Health
 from proxy.server.snapshots import Snapshots
@@ -69,6 +74,7 @@ class AdminPlane:
         metrics: Metrics,
         snapshots: Snapshots,
         audit: Audit,
+        desk: ApprovalDesk,
         token: Callable[[], str] | None,
         insecure: bool,
     ) -> None:
@@ -76,6 +82,7 @@ class AdminPlane:
         self._metrics = metrics
         self._snapshots = snapshots
         self._audit = audit
+        self._desk = desk
         self._token = token
         self._insecure = insecure
 
@@ -90,23 +97,40 @@ class AdminPlane:
             case "/metrics":
                 return await self._exposition(request)
             case path if path == "/admin" or path.startswith("/admin/"):
-                return self._admin(request)
+                return await self._admin(request)
             case _:
                 return _problem(404, "there is nothing here")
 
     async def _exposition(self, request: web.BaseRequest) -> web.Response:
+        if self._desk.is_used or self._snapshots.current.policies.asks_people:
+            with suppress(StoreError):  # what was counted last stays
+                await self._desk.count()
         # In a thread: thousands of series take a tenth of a second, which no stream should wait for.
         body, content_type = await asyncio.to_thread(self._metrics.render, request.headers.get("accept", ""))
         return web.Response(body=body, headers={"content-type": content_type})
 
-    def _admin(self, request: web.BaseRequest) -> web.Response:
+    async def _admin(self, request: web.BaseRequest) -> web.Response:
         token = self._token() if self._token is not None else None
         if (refused := refusal(request, token=token, insecure=self._insecure)) is not None:
             return refused
+        if request.path == approvalapi.PATH or request.path.startswith(f"{approvalapi.PATH}/"):
+            return await approvalapi.serve_approvals(request, self._desk)
         if request.path not in ("/admin", "/admin/") or request.method not in ("GET", "HEAD"):
             return _problem(404, "there is nothing here")
         loaded = self._snapshots.current
         page = render_page(
-            policies=loaded.policies.policies, tools=sorted(loaded.tools.specs), recent=list(self._audit.recent)
+            policies=loaded.policies.policies,
+            tools=sorted(loaded.tools.specs),
+            recent=list(self._audit.recent),
+            pending=await self._pending(),
         )
         return web.Response(text=page, content_type="text/html", headers=_SAFE)
+
+    async def _pending(self) -> Sequence[Approval]:
+        """The approvals that wait for a decision; none where the store does not answer, or nothing may be asked."""
+        if not (self._desk.is_used or self._snapshots.current.policies.asks_people):
+            return ()
+        try:
+            return await self._desk.listed([ApprovalState.PENDING])
+        except StoreError:
+            return ()

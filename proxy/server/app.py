@@ -15,11 +15,15 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from proxy.config import Config
+from proxy.core.batch.approval import Approval
 from proxy.errors import ConfigError, Problem, StoreError
 from proxy.metrics import Metrics, without_creation_times
 from proxy.server.admin import AdminPlane
+from proxy.server.approvalapi import announcement
+from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
 from proxy.server.budget import BufferBudget
+from proxy.server.deciders import Deciders
 from proxy.server.governing import Governor
 from proxy.server.health import Health
 from proxy.server.listeners import Listener, listen
@@ -32,6 +36,8 @@ from proxy.server.services import Loaded, Services
 from proxy.server.snapshots import Snapshots
 from proxy.server.tasks import TaskOwner
 from proxy.server.upstream import AioUpstream
+from proxy.server.webhook import Webhook
+from proxy.settings import reader
 from proxy.stores import open_store
 
 EXIT_OK = 0
@@ -170,6 +176,9 @@ def _open_services(
     stack.push_async_callback(upstream.close)
     audit = Audit(config.audit.path, shown=config.audit.arguments, clock=time.time, log=log)
     stack.callback(audit.close)
+    deciders, tasks = Deciders(log), _task_owner(log)
+    stack.push_async_callback(deciders.close)
+    announce = _announcing(config, tasks, stack=stack, log=log)
     return Services(
         config=config,
         upstream=upstream,
@@ -179,8 +188,20 @@ def _open_services(
         log=log,
         clock=time.time,
         budget=BufferBudget(config.limits.buffered_bytes),
-        tasks=_task_owner(log),
+        tasks=tasks,
+        deciders=deciders,
+        desk=ApprovalDesk(store, clock=time.time, metrics=metrics, log=log, tasks=tasks, announce=announce),
     )
+
+
+def _announcing(config: Config, tasks: TaskOwner, *, stack: AsyncExitStack, log: Log) -> Callable[[Approval], None]:
+    """What tells the configured webhook, if there is one, of a new approval."""
+    settings = config.approvals.webhook
+    if settings is None:
+        return lambda _approval: None
+    webhook = Webhook(reader(settings.url), settings.secret.read, tasks=tasks, log=log)
+    stack.push_async_callback(webhook.close)
+    return lambda approval: webhook.tell(approval.id, announcement(approval))
 
 
 async def _listen(
@@ -226,6 +247,7 @@ def _admin_plane(config: Config, services: Services, snapshots: Snapshots, healt
         metrics=services.metrics,
         snapshots=snapshots,
         audit=services.audit,
+        desk=services.desk,
         token=token.read if token is not None else None,
         insecure=config.admin.insecure,
     )

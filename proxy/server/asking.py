@@ -1,5 +1,5 @@
-"""What a governed request asks of others: the upstream's answer, what a judgement wants to know of the ledger; and the
-headers of an answer that was changed."""
+"""What a governed request asks of others: the upstream's answer, and whether the ledger has an id; and the headers of
+an answer that was changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from proxy.core import jsontext
-from proxy.core.policy.verdicts import Consult
 from proxy.core.protocol.sse import render
 from proxy.errors import StoreError, UpstreamError
 from proxy.server.http import Answer, Headers, RequestHead, without
@@ -50,11 +49,6 @@ async def ask(services: Services, exchange: ExchangeIn, head: RequestHead, *, bo
     finally:
         if not came:
             exchange.log.waited += services.timer() - asked
-
-
-async def consult(ledger: Ledger, asked: Consult) -> bool:
-    """Ask the world what a judgement wants to know. Raises StoreError."""
-    return await ledger.count(asked.key, asked.limit, asked.window)
 
 
 async def has_id(ledger: Ledger, call_id: str) -> bool:

@@ -94,12 +94,7 @@ class WholeSettling:
         for number, placed in enumerate(choice.placed):
             raw = placed.raw.decode("utf-8", "replace")
             judging = self._judge.judge(placed.call, raw, Batch(len(names), number, names))
-            given: Any = None
-            try:
-                while True:
-                    given = await self._settling.consult(judging.send(given))
-            except StopIteration as stop:
-                found.append(stop.value)
+            found.append(await self._settling.decided(judging))
         return found
 
     async def _hold(

@@ -53,7 +53,7 @@ class Chatting(Conversing):
         raws = RawMessages(request)
         entries = read_history(request.messages)
         known, found = await self._look(entries)
-        judged = judge_results(request, raws, entries, judge=self._judge)
+        judged = await self._judged(judge_results(request, raws, entries, judge=self._judge))
         self._tell_results(entries, found, judged)
         due = [anchor for anchor in found.anchors if anchor.progress is Progress.DUE]
         if due:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import Any, TypeVar
 
 from proxy.config import Config
 from proxy.core.batch.rejoin import Anchor
 from proxy.core.calls import Api, BatchId
 from proxy.core.exchange.judging import Judge
+from proxy.core.exchange.results import JudgedResult
 from proxy.core.exchange.turns import Bounds, Form
 from proxy.core.jsontext import Json
+from proxy.core.policy.consults import Consult, Reply
 from proxy.errors import ProxyError, StoreError
 from proxy.server.answering import Answering, Answers
 from proxy.server.coding import readable_accept
+from proxy.server.consulting import Consulting, settled
 from proxy.server.http import Headers, RequestHead, header, replaced, without
 from proxy.server.ledger import Ledger
 from proxy.server.running import Caller, Runs
@@ -23,6 +26,8 @@ from proxy.server.settling import Resume, Settling, request_digest
 from proxy.server.telling import Seen, Telling
 from proxy.server.waiting import with_pings
 from proxy.tools.spec import Advertise
+
+T = TypeVar("T")
 
 
 class Conversing:
@@ -45,22 +50,29 @@ class Conversing:
         self._judge = judge
         self._ledger = ledger
         self._telling = Telling(services, exchange, seen, facts=judge.facts, api=api)
-        self._caller = caller_of(exchange, ledger, judge)
+        self._caller = caller_of(services, exchange, ledger=ledger, judge=judge)
 
     async def _run_held(self, anchors: Sequence[Anchor]) -> dict[tuple[BatchId, int], Any]:
-        """Run what was held of released batches; the finished runs. A stream's client is told that it has to wait."""
+        """Run what was held of released batches; the finished runs."""
         wanted = [(anchor.batch, ordinal) for anchor in anchors for ordinal in anchor.to_run()]
         work = (
             self._runs.result(self._caller, batch.batch_id, i, call=batch.calls[i], recheck=True) for batch, i in wanted
         )
-        running = asyncio.gather(*work)
+        found = await self._waited_for(_all(asyncio.gather(*work)))
+        return {(batch.batch_id, i): run for (batch, i), run in zip(wanted, found, strict=True)}
+
+    async def _waited_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """What others do in the proxy's place. A stream's client is told that it has to wait."""
         with self._telling.waiting():
             if self._exchange.log.stream:
-                seconds = self._services.ping_seconds
-                found = await with_pings(self._exchange.client, _all(running), seconds=seconds)
-            else:
-                found = await running
-        return {(batch.batch_id, i): run for (batch, i), run in zip(wanted, found, strict=True)}
+                return await with_pings(self._exchange.client, work, seconds=self._services.ping_seconds)
+            return await work
+
+    async def _judged(self, judging: Generator[Consult, Reply, list[JudgedResult]]) -> list[JudgedResult]:
+        """The results that the client sent, as rules leave them. Raises StoreError."""
+        if not self._judge.chain.asks_of_results:
+            return await settled(judging, self._caller.consulting.answer)
+        return await self._waited_for(settled(judging, self._caller.consulting.answer))
 
     def _declarations(self, declare: Callable[[str, str, Json], bytes]) -> list[tuple[str, bytes, bool]]:
         """The proxy tools that a request may be told of: (name, declaration, only beside other tools)."""
@@ -120,11 +132,12 @@ class Conversing:
         return RequestHead(head.method, head.target, headers)
 
 
-def caller_of(exchange: ExchangeIn, ledger: Ledger, judge: Judge) -> Caller:
+def caller_of(services: Services, exchange: ExchangeIn, *, ledger: Ledger, judge: Judge) -> Caller:
     """For whom the held calls of a request are run."""
     return Caller(
         ledger=ledger,
         judge=judge,
+        consulting=Consulting.of(services, exchange.loaded, ledger),
         loaded=exchange.loaded,
         client=exchange.client_name,
         traceparent=header(exchange.client.head.headers, "traceparent"),

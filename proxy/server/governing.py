@@ -102,7 +102,7 @@ class Governor:
                 counted_as=counted_as,
             )
             settling = Settling(
-                caller=caller_of(exchange, ledger, judge),
+                caller=caller_of(self._services, exchange, ledger=ledger, judge=judge),
                 runs=self._runs,
                 telling=telling,
                 form=response_form(request),

@@ -9,17 +9,21 @@ from proxy.config import Config
 from proxy.policyfiles import fingerprint, load_policies
 from proxy.server.callers import Callers
 from proxy.server.services import Loaded
+from proxy.tools.code import load_code
 from proxy.tools.run import ToolSet
 
 _HERE = Path()
 """Paths of a configuration are located already."""
 
 
-def load(config: Config) -> Loaded:
-    """Policies, tools and clients of a configuration. Blocks. Raises ConfigError with every problem."""
-    policies = load_policies(config.policies, _HERE, config.default_action)
+def load(config: Config, *, can_approve: bool | None = None) -> Loaded:
+    """Policies, tools and clients of a configuration. `can_approve`: whether there is a way to approve calls, where the
+    configuration does not say so itself. Blocks. Raises ConfigError with every problem."""
+    approvable = config.admin.can_approve if can_approve is None else can_approve
+    policies = load_policies(config.policies, _HERE, config.default_action, can_approve=approvable)
     specs = [spec for entry in config.tools if (spec := entry.spec()) is not None]
-    return Loaded(policies=policies, tools=ToolSet(specs), clients=Callers(config.clients))
+    code = {target: load_code(target) for target in policies.middleware}
+    return Loaded(policies, ToolSet(specs), Callers(config.clients), code)
 
 
 class Source:
@@ -28,12 +32,13 @@ class Source:
 
     def __init__(self, config: Config, reread: Callable[[], Config]) -> None:
         self._policies = config.policies
+        self._can_approve = config.admin.can_approve
         self._reread = reread
 
     def load(self) -> Loaded:
         """Blocks. Raises ConfigError."""
         config = self._reread()
-        loaded = load(config)
+        loaded = load(config, can_approve=self._can_approve)
         self._policies = config.policies
         return loaded
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from proxy.core.exchange.judging import Judged
 from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step
+from proxy.core.policy.consults import CountCall, Reply
 from proxy.server.body import BodyReader
 from proxy.server.budget import BufferShare
 from proxy.server.http import ClientSide
 from proxy.server.services import Services
 from proxy.server.settling import Settling
+from proxy.server.waiting import PING
 
 _TAIL_SECONDS = 1.0
 _AT_ONCE = 0.005
@@ -35,7 +38,7 @@ class StreamFilter(Protocol):
     def feed(self, data: bytes, now: float) -> list[Step]: ...
     def go_on(self, now: float) -> list[Step]: ...
     def finish(self, now: float) -> list[Step]: ...
-    def answer(self, key: Key, given: bool, now: float) -> list[Step]: ...
+    def answer(self, key: Key, given: Reply, now: float) -> list[Step]: ...
     def known(self, key: Key, found: bool, now: float) -> list[Step]: ...
     def abandon(self) -> Sequence[tuple[Judged, float]]: ...
 
@@ -58,7 +61,7 @@ class Pump:
         self._settling = settling
         self._ended = ended
         self._goes_on = goes_on
-        self._questions: dict[asyncio.Future[bool], Asked | LookUp] = {}
+        self._questions: dict[asyncio.Future[Any], Asked | LookUp] = {}
 
     async def run(self, reader: BodyReader, stream: StreamFilter) -> None:
         """Relay one answer to its end. Raises ProxyError."""
@@ -107,8 +110,8 @@ class Pump:
             while not reading.done():
                 limit = _TAIL_SECONDS if self._goes_on() and stream.over and not self._questions else None
                 waiting: list[asyncio.Future[Any]] = [reading, *self._questions]
-                done, _ = await asyncio.wait(waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-                if not done:
+                done = await self._first_done(waiting, limit)
+                if not done and not self._questions:
                     return None
                 await self._take_answers(stream)
             return reading.result()
@@ -149,9 +152,24 @@ class Pump:
             await self._perform(stream, tell(step.key, answer, self._now()))
 
     async def _settle_questions(self, stream: StreamFilter) -> None:
+        """Answer what is still open when the upstream has said all; the time of others is not the proxy's."""
         while self._questions:
-            await asyncio.wait(self._questions, return_when=asyncio.FIRST_COMPLETED)
+            others = any(
+                isinstance(s, Asked) and not isinstance(s.consult, CountCall) for s in self._questions.values()
+            )
+            with self._settling.telling.waiting() if others else nullcontext():
+                await self._first_done(list(self._questions), None)
             await self._take_answers(stream)
+
+    async def _first_done(
+        self, waiting: Sequence[asyncio.Future[Any]], limit: float | None
+    ) -> set[asyncio.Future[Any]]:
+        """What is done first. While a question is open, the client gets a comment now and then."""
+        seconds = limit if limit is not None or not self._questions else self._services.ping_seconds
+        done, _ = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done and self._questions:
+            await self._client.write(PING)
+        return done
 
     async def _drop_questions(self) -> None:
         tasks, self._questions = list(self._questions), {}

@@ -31,6 +31,7 @@ from proxy.core.protocol.completion import (
 from proxy.errors import StoreError, UpstreamError
 from proxy.server.asking import changed_headers
 from proxy.server.body import BodyReader
+from proxy.server.consulting import Consulting, settled
 from proxy.server.http import RequestHead
 from proxy.server.ledger import Ledger
 from proxy.server.services import ExchangeIn, Services
@@ -55,6 +56,7 @@ class Rereading:
         self._ledger = ledger
         self._facts = facts
         self._judge_of = judge_of
+        self._consulting = Consulting.of(services, exchange.loaded, ledger)
 
     async def serve(self) -> None:
         """Ask the upstream and give the client what it may see. Raises ProxyError."""
@@ -104,7 +106,7 @@ class Rereading:
         if not isinstance(value.get("choices"), list):
             return raw
         choices = read_choices(raw, value)
-        shown = [self._choice(choice, judge, batches.get(choice.index)) for choice in choices]
+        shown = [await self._choice(choice, judge, batches.get(choice.index)) for choice in choices]
         if all(new == choice.raw for new, choice in zip(shown, choices, strict=True)):
             return raw
         return jsontext.edit(raw, {("choices",): jsontext.array(shown)})
@@ -120,7 +122,7 @@ class Rereading:
         except StoreError:
             return {}
 
-    def _choice(self, choice: Choice, judge: Judge, record: BatchRecord | None) -> bytes:
+    async def _choice(self, choice: Choice, judge: Judge, record: BatchRecord | None) -> bytes:
         if not choice.placed:
             return choice.raw
         if record is not None and len(record.calls) == len(choice.placed):
@@ -129,9 +131,17 @@ class Rereading:
                 for p, c in zip(choice.placed, record.calls, strict=True)
             ]
             return with_calls(choice, kept)
-        batch = [_judged(judge, placed, choice.placed) for placed in choice.placed]
+        batch = [await self._judged(judge, placed, choice.placed) for placed in choice.placed]
         conclusion = conclude(batch, cut=False, closing=False, denied=0, stop_after=_NEVER)
         return _as_first(choice, batch, conclusion)
+
+    async def _judged(self, judge: Judge, placed: Placed, batch: tuple[Placed, ...]) -> Judged:
+        """A call decided as it was the first time; a limit lets it pass, since it was counted then. Raises
+        StoreError."""
+        names = tuple(p.call.name for p in batch)
+        raw = placed.raw.decode("utf-8", "replace")
+        judging = judge.judge(placed.call, raw, Batch(len(names), batch.index(placed), names))
+        return await settled(judging, self._consulting.answer_again)
 
     # -- messages
 
@@ -142,7 +152,7 @@ class Rereading:
         for raw, entry in zip(raws, entries, strict=True):
             message = entry if isinstance(entry, dict) else {}
             placed = tuple(place_calls(message, raw)) if message.get("role") == "assistant" else ()
-            held = [p for p in placed if _judged(judge, p, placed).held]
+            held = [p for p in placed if (await self._judged(judge, p, placed)).held]
             gone |= {str(p.call.call_id) for p in held}
             if message.get("role") == "tool" and message.get("tool_call_id") in gone:
                 continue
@@ -173,21 +183,6 @@ def _could_hold_call(data: bytes) -> bool:
         return holds_call(jsontext.parse_lenient(data))
     except ValueError:
         return False
-
-
-def _judged(judge: Judge, placed: Placed, batch: tuple[Placed, ...]) -> Judged:
-    """A call decided as it was the first time; a limit lets it pass, since it was counted then."""
-    names = tuple(p.call.name for p in batch)
-    raw = placed.raw.decode("utf-8", "replace")
-    judging = judge.judge(placed.call, raw, Batch(len(names), batch.index(placed), names))
-    given: Any = None
-    try:
-        while True:
-            judging.send(given)
-            given = True
-    except StopIteration as stop:
-        judged: Judged = stop.value
-        return judged
 
 
 def _as_first(choice: Choice, batch: list[Judged], conclusion: Conclusion) -> bytes:

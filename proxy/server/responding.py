@@ -68,7 +68,7 @@ class Responding(Conversing):
         before = await self._before()
         items = Sent.of(request, before.carried if before else ())
         known, items, found = await self._look(items, remembered=self._remembers(before))
-        judged = judge_results(items, _known_calls(before, known), judge=self._judge)
+        judged = await self._judged(judge_results(items, _known_calls(before, known), judge=self._judge))
         self._tell(items, found, judged)
         due = [anchor for anchor in found.anchors if anchor.progress is Progress.DUE]
         if due:

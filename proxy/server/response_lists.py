@@ -6,25 +6,35 @@ was surfaced, or belongs to a response that nobody has read yet: that one is jud
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.calls import Batch, Kind, ToolCall
 from proxy.core.exchange.judging import Judge
 from proxy.core.jsontext import Path
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.protocol.response_items import edited_call, read_call, read_result
 from proxy.errors import StoreError
+from proxy.server.consulting import settled
 from proxy.server.remembering import Memory
 
 
 class ItemsShown:
-    """The items of one answer. `hosted` are tools that the upstream runs."""
+    """The items of one answer. `hosted` are tools that the upstream runs; `consult` answers what a judgement asks."""
 
-    def __init__(self, memory: Memory, judge: Judge, hosted: Collection[str]) -> None:
+    def __init__(
+        self,
+        memory: Memory,
+        judge: Judge,
+        hosted: Collection[str],
+        *,
+        consult: Callable[[Consult], Awaitable[Reply]],
+    ) -> None:
         self._memory = memory
         self._hosted = hosted
         self._judge = judge
+        self._consult = consult
 
     async def shown(self, raws: Sequence[bytes], values: Sequence[Any]) -> list[bytes]:
         """The items that the client may see, under the ids that it knows. Raises StoreError."""
@@ -35,7 +45,8 @@ class ItemsShown:
         answered = [read_result(v, hosted=self._hosted) if isinstance(v, dict) else None for v in values]
         ids = [str(c.call_id) for c in calls if c is not None] + [a[0] for a in answered if a is not None]
         marks = await self._marks(ids)
-        marks |= {str(c.call_id): None for c in calls if c is not None and c.call_id not in marks and self._is_held(c)}
+        unmarked = [call for call in calls if call is not None and call.call_id not in marks]
+        marks |= {str(call.call_id): None for call in unmarked if await self._is_held(call)}
         found = []
         for raw, call, result in zip(raws, calls, answered, strict=True):
             call_id = str(call.call_id) if call is not None else result[0] if result is not None else None
@@ -53,16 +64,10 @@ class ItemsShown:
                 raise
             return {}
 
-    def _is_held(self, call: ToolCall) -> bool:
-        """Whether a call is kept back by what the rules say now; a limit lets it pass."""
-        judging = self._judge.judge(call, "", Batch(1, 0, (call.name,)))
-        given: Any = None
-        try:
-            while True:
-                judging.send(given)
-                given = True
-        except StopIteration as stop:
-            return bool(stop.value.held)
+    async def _is_held(self, call: ToolCall) -> bool:
+        """Whether a call is kept back by what the rules say now; a limit lets it pass. Raises StoreError."""
+        judged = await settled(self._judge.judge(call, "", Batch(1, 0, (call.name,))), self._consult)
+        return judged.held
 
 
 def _under(raw: bytes, call: ToolCall | None, given: str) -> bytes:

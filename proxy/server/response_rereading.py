@@ -201,7 +201,8 @@ class ResponseRereading:
             return data
         like = await self._origin() if name else {}
         reading = self._reading_of(self._like(like, streams=False), "")
-        shown = ItemsShown(self._memory, reading.judge, reading.keeping.request.hosted)
+        keeping = reading.keeping
+        shown = ItemsShown(self._memory, reading.judge, keeping.request.hosted, consult=keeping.settling.consult)
         if isinstance(value, dict) and isinstance(value.get("data"), list):
             raws = jsontext.elements(data, ("data",))
             left = await shown.shown(raws, value["data"])

@@ -156,12 +156,7 @@ class ResponseAnswers:
         for number, (call, raw) in enumerate(output.calls):
             batch = Batch(len(names), number, names)
             judging = self._settling.caller.judge.judge(call, raw.decode("utf-8", "replace"), batch)
-            given: Any = None
-            try:
-                while True:
-                    given = await self._settling.consult(judging.send(given))
-            except StopIteration as stop:
-                found.append(stop.value)
+            found.append(await self._settling.decided(judging))
         return tuple(found)
 
     async def _ask_again(self, whole: Whole, turn: ChoiceTurn, head: RequestHead) -> None:

@@ -21,6 +21,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.policy.verdicts import Subject
 from proxy.errors import StoreError
 from proxy.metrics import Metrics
+from proxy.server.consulting import Consulting, settled
 from proxy.server.ledger import Ledger
 from proxy.server.services import Loaded, Services
 from proxy.tools.spec import RunKind, ToolOutcome, ToolRun
@@ -35,6 +36,7 @@ class Caller:
 
     ledger: Ledger
     judge: Judge
+    consulting: Consulting
     loaded: Loaded
     client: str
     traceparent: str
@@ -188,7 +190,8 @@ class _Claim:
                 return finished(self.run, verdict.result or "", failed=True, blocked=True)
         outcome, seconds = await self._run(call)
         name = run_name(call.name)
-        result = judge.chain.judge_result(Subject(call, Owner.PROXY), result=outcome.text, is_error=outcome.is_error)
+        judging = judge.chain.judge_result(Subject(call, Owner.PROXY), result=outcome.text, is_error=outcome.is_error)
+        result = await settled(judging, self.caller.consulting.answer)
         label = result.outcome if result.outcome != "ok" or not outcome.is_error else "error"
         self.runs.observe(name, "error" if outcome.is_error else "ok", seconds)
         self.runs.services.audit.ran(

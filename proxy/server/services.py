@@ -6,24 +6,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from proxy.config import Config
 from proxy.core.calls import Tenant
 from proxy.core.policy.decide import PolicySet
 from proxy.metrics import Metrics
+from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
 from proxy.server.budget import BufferBudget, BufferShare
 from proxy.server.callers import Callers
+from proxy.server.deciders import Deciders
 from proxy.server.http import ClientSide, RequestHead, Upstream
 from proxy.server.logs import Log, RequestLog
 from proxy.server.routing import Surface
 from proxy.server.tasks import TaskOwner
 from proxy.server.upstream import AioAnswer
 from proxy.stores.base import Store
+from proxy.tools.code import Code
 from proxy.tools.run import ToolSet
 
 
@@ -41,11 +44,12 @@ class Governor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What one load of policies, tools and clients gave."""
+    """What one load of policies, tools and clients gave; `code` are the Python objects that rules name."""
 
     policies: PolicySet
     tools: ToolSet
     clients: Callers
+    code: Mapping[str, Code] = field(default_factory=dict)
 
     @property
     def governs(self) -> bool:
@@ -66,6 +70,8 @@ class Services:
     clock: Callable[[], float]
     budget: BufferBudget
     tasks: TaskOwner
+    deciders: Deciders
+    desk: ApprovalDesk
     timer: Callable[[], float] = time.monotonic
     ping_seconds: float = 10.0
 

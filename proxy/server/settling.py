@@ -9,7 +9,7 @@ import asyncio
 import hashlib
 import secrets
 import string
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +19,10 @@ from proxy.core.calls import BatchId, run_name
 from proxy.core.exchange.judging import Conclusion, End, Judged
 from proxy.core.exchange.turns import Bounds, ChoiceTurn, Form, call_records, hidden_round, ids_to_give, pending_batch
 from proxy.core.jsontext import parse_own, render_text
-from proxy.core.policy.verdicts import Consult
+from proxy.core.policy.consults import Consult, CountCall, Reply
 from proxy.errors import StoreError
-from proxy.server.asking import consult, has_id
+from proxy.server.asking import has_id
+from proxy.server.consulting import settled
 from proxy.server.ledger import Ledger
 from proxy.server.running import Caller, Runs
 from proxy.server.telling import Telling
@@ -66,9 +67,20 @@ class Settling:
     def ledger(self) -> Ledger:
         return self.caller.ledger
 
-    async def consult(self, asked: Consult) -> bool:
+    async def consult(self, asked: Consult) -> Reply:
         """What a judgement asks of the world. Raises StoreError."""
-        return self.again or await consult(self.ledger, asked)
+        consulting = self.caller.consulting
+        return await (consulting.answer_again(asked) if self.again else consulting.answer(asked))
+
+    async def decided(self, judging: Generator[Consult, Reply, Judged]) -> Judged:
+        """A call of an answer in one piece, decided. Raises StoreError."""
+        return await settled(judging, self._waited_for)
+
+    async def _waited_for(self, asked: Consult) -> Reply:
+        if isinstance(asked, CountCall):
+            return await self.consult(asked)
+        with self.telling.waiting():
+            return await self.consult(asked)
 
     async def has_id(self, call_id: str) -> bool:
         """Whether the ledger has the id of a call already."""

@@ -30,17 +30,25 @@ _CONTEXT = "context"
 
 def load_function(target: str) -> PythonFunction:
     """The function that `module:function` names. Raises ValueError that says what was expected."""
+    found = find_attribute(target, "a function")
+    if not callable(found):
+        raise ValueError(f"{target} cannot be called; expected a function")
+    return _described(target, found)
+
+
+def find_attribute(target: str, wanted: str) -> object:
+    """What `module:attribute` names. Raises ValueError that says what was `wanted`."""
     if not _TARGET.fullmatch(target):
-        raise ValueError("expected MODULE:FUNCTION, such as my_tools:add")
+        raise ValueError(f"expected MODULE:{wanted.split()[-1].upper()}, such as my_tools:add")
     module_name, _, path = target.partition(":")
     found = _import(module_name)
     for step in path.split("."):
         if not hasattr(found, step):
-            raise ValueError(f"the module {module_name} has no {path}; expected the name of a function in it")
+            raise ValueError(
+                f"the module {module_name} has no {path}; expected the name of {wanted} in it"
+            )
         found = getattr(found, step)
-    if not callable(found):
-        raise ValueError(f"{target} cannot be called; expected a function")
-    return _described(target, found)
+    return found
 
 
 def _import(name: str) -> object:
@@ -73,9 +81,14 @@ def _described(target: str, function: Callable[..., object]) -> PythonFunction:
         accepted=frozenset(p.name for p in rest),
         open=inspect.Parameter.VAR_KEYWORD in kinds,
         wants_context=wants_context,
-        is_async=inspect.iscoroutinefunction(function)
-        or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004 - an object may be async
+        is_async=is_async(function),
     )
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Whether what it gives is to be awaited, as far as that can be told before."""
+    call = getattr(function, "__call__", None)  # noqa: B004 - an object may be async
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _is_context(parameter: inspect.Parameter, function: Callable[..., object]) -> bool:
@@ -100,13 +113,13 @@ async def run_function(function: PythonFunction, run: ToolRun, *, ended: Callabl
         raise
     if function.is_async:
         try:
-            value = await _awaited(function.call(**given))
+            value = await awaited(function.call(**given))
         finally:
             ended()
     else:
-        value = await _in_thread(lambda: function.call(**given), name=function.target, ended=ended)
+        value = await in_thread(lambda: function.call(**given), name=f"tool {function.target}", ended=ended)
         if inspect.isawaitable(value):  # it only made what is to be awaited
-            value = await _awaited(value)
+            value = await awaited(value)
     return _text(value)
 
 
@@ -121,7 +134,7 @@ def _bound(function: PythonFunction, run: ToolRun) -> dict[str, object]:
     return {**run.arguments, **({_CONTEXT: run} if function.wants_context else {})}
 
 
-async def _awaited(value: object) -> object:
+async def awaited(value: object) -> object:
     try:
         return await typing.cast(typing.Awaitable[object], value)
     except asyncio.CancelledError:
@@ -137,7 +150,8 @@ def _raised(error: BaseException) -> ToolRunError:
     return ToolRunError(RunKind.EXCEPTION, f"it raised {type(error).__name__}")
 
 
-async def _in_thread(work: Callable[[], object], *, name: str, ended: Callable[[], None]) -> object:
+async def in_thread(work: Callable[[], object], *, name: str, ended: Callable[[], None]) -> object:
+    """What a function gives that runs in a thread of its own. Raises ToolRunError. `ended` is called when it has."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[object] = loop.create_future()
 
@@ -160,7 +174,7 @@ async def _in_thread(work: Callable[[], object], *, name: str, ended: Callable[[
             loop.call_soon_threadsafe(settle, value, failed)
 
     try:
-        threading.Thread(target=target, name=f"tool {name}", daemon=True).start()
+        threading.Thread(target=target, name=name, daemon=True).start()
     except RuntimeError as error:  # the system has no thread left
         ended()
         raise _raised(error) from error

@@ -9,15 +9,19 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from proxy.core.batch.approval import Approval
 from proxy.core.calls import Api, RequestFacts, Tenant
 from proxy.core.exchange.judging import Judge
 from proxy.core.policy.decide import PolicySet
 from proxy.core.protocol.chat import declared_tools
 from proxy.errors import UpstreamError
 from proxy.metrics import Metrics
+from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
 from proxy.server.budget import BufferBudget
 from proxy.server.callers import Callers
+from proxy.server.consulting import Consulting
+from proxy.server.deciders import Deciders
 from proxy.server.http import Answer, Headers, RequestHead
 from proxy.server.ledger import Ledger
 from proxy.server.loading import load
@@ -168,21 +172,35 @@ class Parts:
         self.store = self.store or MemoryStore(clock=self.clock)
         config = configured("http://127.0.0.1:9/v1", policies=list(self.policies), **self.settings)
         log = Log(level="info", clock=self.clock, write=lambda line: self.lines.append(json.loads(line)))
-        self.policy_set: PolicySet = load(config).policies
+        loaded = load(config)
+        self.policy_set: PolicySet = loaded.policies
         self.upstream = Scripted(clock=self.clock)
+        metrics = Metrics(max_tool_names=50, clock=self.clock)
+        tasks = TaskOwner(lambda name, error: self.lines.append({"task": name, "error": type(error).__name__}))
+        self.announced: list[Approval] = []
         self.services = Services(
             config=config,
             upstream=cast(AnyUpstream, self.upstream),
             store=self.store,
-            metrics=Metrics(max_tool_names=50, clock=self.clock),
+            metrics=metrics,
             audit=Audit("-", shown="full", clock=self.clock, log=log),
             log=log,
             clock=self.clock,
             budget=BufferBudget(1 << 20),
-            tasks=TaskOwner(lambda name, error: self.lines.append({"task": name, "error": type(error).__name__})),
+            tasks=tasks,
+            deciders=Deciders(log),
+            desk=ApprovalDesk(
+                self.store,
+                clock=self.clock,
+                metrics=metrics,
+                log=log,
+                tasks=tasks,
+                announce=self.announced.append,
+                poll_seconds=0.02,
+            ),
             timer=self.clock,
         )
-        self.loaded = Loaded(self.policy_set, self.tools, Callers(()))
+        self.loaded = Loaded(self.policy_set, self.tools, Callers(()), loaded.code)
         self.client = Client()
         self.exchange = ExchangeIn(
             client=self.client,
@@ -217,9 +235,11 @@ class Parts:
         return Judge(self.policy_set.for_request(facts), facts, self.tools.specs.keys())
 
     def caller(self, *, tenant: str = TENANT) -> Caller:
+        ledger = self.ledger(tenant)
         return Caller(
-            ledger=self.ledger(tenant),
+            ledger=ledger,
             judge=self.judge(tenant=tenant),
+            consulting=Consulting.of(self.services, self.loaded, ledger),
             loaded=self.loaded,
             client="team",
             traceparent="00-trace",

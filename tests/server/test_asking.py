@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.policy.verdicts import CountCall
-from proxy.errors import StoreError, UpstreamError
-from proxy.server.asking import ask, changed_headers, consult, has_id
+from proxy.errors import UpstreamError
+from proxy.server.asking import ask, changed_headers, has_id
 from proxy.server.http import RequestHead
 from tests.server.parts import Given, Parts
 from tests.server.test_ledger import ID, batch
@@ -28,16 +27,6 @@ async def test_the_time_until_an_answers_head_is_not_the_proxys() -> None:
         await ask(parts.services, parts.exchange, HEAD, body=b"two").__aenter__()
     assert parts.exchange.log.waited == 10
     assert parts.upstream.bodies == [b"one", b"two"]
-
-
-async def test_a_limit_is_counted_in_the_ledger() -> None:
-    """A rule's question is answered by the tenant's store; one that is down is an error."""
-    parts = Parts()
-    asked = CountCall(("p", "r"), 1, 60.0)
-    assert [await consult(parts.ledger(), asked) for _ in range(2)] == [True, False]
-    parts.store = FailingStore(parts.store, lambda operation, keys: True)
-    with pytest.raises(StoreError):
-        await consult(parts.ledger(), asked)
 
 
 async def test_an_id_that_the_ledger_has() -> None:

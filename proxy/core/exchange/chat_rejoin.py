@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cached_property
 from typing import Any, overload
 
@@ -17,6 +17,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.results import JudgedResult, judge_texts
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Path
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.verdicts import ResultVerdict
 from proxy.core.protocol.chat import ChatRequest, content_text, meaning
 from proxy.core.protocol.completion import edited_call, result_message
@@ -48,8 +49,8 @@ class RawMessages(Sequence[bytes]):
 
 def judge_results(
     request: ChatRequest, raws: Sequence[bytes], entries: Sequence[Entry], *, judge: Judge
-) -> list[JudgedResult]:
-    """Every result of a history on its way to the model."""
+) -> Generator[Consult, Reply, list[JudgedResult]]:
+    """Every result of a history on its way to the model. Yields what has to be asked of the world."""
     calls: dict[str, ToolCall] = {}
     last_legacy = ToolCall(CallId(""), "", "")
     found: list[JudgedResult] = []
@@ -62,15 +63,17 @@ def judge_results(
         call = calls.get(entry.call_id) or ToolCall(CallId(entry.call_id), entry.name, "")
         if entry.name and last_legacy.name == entry.name:
             call = last_legacy
-        verdict, changes = _judged(request.messages[entry.index], call, judge=judge)
+        verdict, changes = yield from _judged(request.messages[entry.index], call, judge=judge)
         message = jsontext.edit(raws[entry.index], changes) if changes else None
         found.append(JudgedResult(entry.index, call, verdict, message))
     return found
 
 
-def _judged(message: dict[str, Any], call: ToolCall, *, judge: Judge) -> tuple[ResultVerdict, dict[Path, bytes | None]]:
+def _judged(
+    message: dict[str, Any], call: ToolCall, *, judge: Judge
+) -> Generator[Consult, Reply, tuple[ResultVerdict, dict[Path, bytes | None]]]:
     """What rules make of a result, and the changes to its message."""
-    return judge_texts(judge, call, _texts(message.get("content")), whole=_whole_content)
+    return (yield from judge_texts(judge, call, _texts(message.get("content")), whole=_whole_content))
 
 
 def _whole_content(text: str) -> dict[Path, bytes | None]:

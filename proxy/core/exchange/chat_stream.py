@@ -32,6 +32,7 @@ from proxy.core.exchange.judging import Conclusion, End, Judge, Judged
 from proxy.core.exchange.steps import Key, Send, Step, StreamLimits, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
+from proxy.core.policy.consults import Reply
 from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import CUT_SHORT
 from proxy.core.protocol.sse import Event
@@ -80,7 +81,7 @@ class ChatStream(Intake):
         """Whether every choice has ended, so that nothing but usage and the last event can come."""
         return self._over or (bool(self._choices) and all(s.finished for s in self._choices.values()))
 
-    def answer(self, key: Key, given: bool, now: float) -> list[Step]:
+    def answer(self, key: Key, given: Reply, now: float) -> list[Step]:
         """What the world said to a question."""
         self._decisions.now = now
         state = self._choices[key[0]]

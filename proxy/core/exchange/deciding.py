@@ -16,7 +16,8 @@ from proxy.core.calls import Batch, Kind, ToolCall
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, conclude
 from proxy.core.exchange.steps import Asked, Key, LookUp, Step
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
-from proxy.core.policy.verdicts import Consult, Needs
+from proxy.core.policy.consults import Consult, Reply
+from proxy.core.policy.verdicts import Needs
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,7 +26,7 @@ class CallOnItsWay(ABC):
     dropped, `given_id` what the client gets it under (None: its own)."""
 
     since: float
-    asking: Generator[Consult, bool, Judged] | None = None
+    asking: Generator[Consult, Reply, Judged] | None = None
     judged: Judged | None = None
     looked_up: bool = False
     known: bool | None = None
@@ -163,7 +164,7 @@ class Decisions:
         return steps
 
     @staticmethod
-    def resume(key: Key, slot: CallOnItsWay, given: bool | None) -> list[Step]:
+    def resume(key: Key, slot: CallOnItsWay, given: Reply | None) -> list[Step]:
         """Go on with a judgement: `given` is the answer to what it asked."""
         assert slot.asking is not None
         try:

@@ -11,8 +11,9 @@ from enum import Enum, auto
 
 from proxy.core.batch.split import Standing, stages
 from proxy.core.calls import PARALLEL_WRAPPER, Batch, Kind, Owner, RequestFacts, ToolCall, run_name
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.decide import Chain
-from proxy.core.policy.verdicts import Consult, Lane, Needs, Subject, Then, Verdict
+from proxy.core.policy.verdicts import Lane, Needs, Subject, Then, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class Judge:
             return Needs.BATCH
         return self.chain.needs(name, self.owner(name, namespace=namespace, kind=kind), namespace)
 
-    def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, bool, Judged]:
+    def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, Reply, Judged]:
         """Decide a call. Yields what has to be asked of the world and is sent the answer."""
         subject = Subject(call, self.owner(call.name, namespace=call.namespace, kind=call.kind), batch)
         verdict = yield from self.chain.judge(subject)

@@ -7,7 +7,8 @@ from collections.abc import Generator, Sequence
 from proxy.core.batch.record import CallRecord, ResponseRecord
 from proxy.core.calls import Batch, ToolCall
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged
-from proxy.core.policy.verdicts import Consult, Decision, Subject, Verdict
+from proxy.core.policy.consults import Consult, Reply
+from proxy.core.policy.verdicts import Decision, Subject, Verdict
 
 
 def recall(calls: Sequence[CallRecord], batch: Sequence[ToolCall]) -> list[CallRecord | None]:
@@ -48,7 +49,7 @@ class RecalledJudge(Judge):
     def could_hold(self) -> bool:
         return True
 
-    def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, bool, Judged]:
+    def judge(self, call: ToolCall, raw: str, batch: Batch | None) -> Generator[Consult, Reply, Judged]:
         yield from ()
         known = recall(self._left, [call])[0]
         if known is None:

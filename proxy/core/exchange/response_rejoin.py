@@ -8,8 +8,9 @@ the record's order. Where the upstream keeps the conversation, only results are 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from proxy.core import jsontext
@@ -22,6 +23,7 @@ from proxy.core.exchange.results import JudgedResult, judge_texts
 from proxy.core.exchange.turns import Form
 from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Path
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.verdicts import ResultOutcome, ResultVerdict
 from proxy.core.protocol.chat import meaning
 from proxy.core.protocol.response_events import is_own_id
@@ -95,9 +97,11 @@ def response_form(request: ResponseRequest) -> Form:
 # ---------------------------------------------------------------- results
 
 
-def judge_results(sent: Sent, calls: Mapping[str, ToolCall], *, judge: Judge) -> list[JudgedResult]:
+def judge_results(
+    sent: Sent, calls: Mapping[str, ToolCall], *, judge: Judge
+) -> Generator[Consult, Reply, list[JudgedResult]]:
     """Every result of an input on its way to the model. `calls` are calls that the upstream has, by the ids that the
-    client knows them by."""
+    client knows them by. Yields what has to be asked of the world."""
     shown = dict(calls)
     found: list[JudgedResult] = []
     for entry in sent.entries:
@@ -109,7 +113,7 @@ def judge_results(sent: Sent, calls: Mapping[str, ToolCall], *, judge: Judge) ->
         if item["type"] == "mcp_approval_response":
             found.append(JudgedResult(entry.index, call, ResultVerdict("", ResultOutcome.OK), None))
             continue
-        verdict, changes = judge_texts(judge, call, _texts(item), whole=lambda text, item=item: _whole(item, text))  # type: ignore[misc]
+        verdict, changes = yield from judge_texts(judge, call, _texts(item), whole=partial(_whole, item))
         message = jsontext.edit(sent.raws[entry.index], changes) if changes else None
         found.append(JudgedResult(entry.index, call, verdict, message))
     return found

@@ -38,6 +38,7 @@ from proxy.core.exchange.response_state import HeldEvent, ResponseState
 from proxy.core.exchange.steps import Ended, Key, Send, Step, StreamLimits, too_long
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
+from proxy.core.policy.consults import Reply
 from proxy.core.protocol.completion import added_usage
 from proxy.core.protocol.response_answer import CUT_SHORT
 from proxy.core.protocol.response_events import own_message_id
@@ -86,7 +87,7 @@ class ResponseStream(Intake):
         """The same with the items that are remembered, though the client has them."""
         return self.held_bytes + self._state.remembered
 
-    def answer(self, key: Key, given: bool, now: float) -> list[Step]:
+    def answer(self, key: Key, given: Reply, now: float) -> list[Step]:
         """What the world said to a question."""
         self._decisions.now = now
         return self._answered([*self._decisions.resume(key, self._state.slots[key[1]], given), *self._advance()])

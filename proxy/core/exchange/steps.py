@@ -7,7 +7,7 @@ from typing import Any
 
 from proxy.core.arguments import MAX_NESTING
 from proxy.core.exchange.judging import Conclusion, Judged
-from proxy.core.policy.verdicts import Consult
+from proxy.core.policy.consults import Consult
 from proxy.errors import UpstreamError
 
 Key = tuple[int, int]

@@ -1,10 +1,11 @@
 """Policy documents to a set of rules, once at load. What a single field or rule says is checked by the models;
-what is checked here is what documents say together, and what this release does not do."""
+what is checked here is what documents say together. Python objects are not looked at: whoever can says what they
+handle."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from proxy.core.policy.decide import PolicySet
@@ -19,15 +20,18 @@ from proxy.core.policy.rules import (
     Action,
     Allow,
     Answer,
+    Ask,
     Block,
     Defer,
     Guard,
     Hide,
     LaneRule,
     Limit,
+    Middleware,
     Origin,
     Redact,
     Replace,
+    RequireApproval,
     ResultAction,
     ResultRule,
     Rule,
@@ -40,16 +44,28 @@ from proxy.core.policy.verdicts import DefaultAction, RuleName, Then
 
 __all__ = ["DocumentProblem", "PolicyProblems", "compile_policies"]
 
-_NOT_YET = ("requireApproval", "ask", "middleware")
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """What a Python object has a say in."""
+
+    calls: bool = True
+    results: bool = True
 
 
-def compile_policies(documents: Sequence[PolicyDocument], *, default_action: DefaultAction) -> PolicySet:
-    """The documents in their order as one set. Raises PolicyProblems with all that is wrong."""
-    problems = [*_duplicates(documents), *_unavailable(documents)]
+Handles = Callable[[str], Handled]
+
+
+def compile_policies(
+    documents: Sequence[PolicyDocument], *, default_action: DefaultAction, handles: Handles = lambda _target: Handled()
+) -> PolicySet:
+    """The documents in their order as one set; `handles` tells of each Python object what it handles. Raises
+    PolicyProblems with all that is wrong."""
+    problems = list(_duplicates(documents))
     if problems:
-        raise PolicyProblems(sorted(problems, key=lambda problem: problem.document))
+        raise PolicyProblems(problems)
     return PolicySet(
-        tuple(rule for document in documents for rule in _rules(document)),
+        tuple(rule for document in documents for rule in _rules(document, handles)),
         tuple(lane for document in documents for lane in _lanes(document)),
         policies=tuple(document.metadata.name for document in documents),
         default_action=default_action,
@@ -80,15 +96,6 @@ def _duplicates(documents: Sequence[PolicyDocument]) -> Iterator[DocumentProblem
             rules.add(rule.name)
 
 
-def _unavailable(documents: Sequence[PolicyDocument]) -> Iterator[DocumentProblem]:
-    for number, document in enumerate(documents):
-        for place, rule in enumerate(document.spec.rules):
-            for key in _NOT_YET:
-                if key in rule.given():
-                    message = f"'{key}' is not available in this release"
-                    yield DocumentProblem(number, ("spec", "rules", place, key), message)
-
-
 def _lanes(document: PolicyDocument) -> Iterator[LaneRule]:
     spec = document.spec
     if spec.batch.max_parallel is not None and spec.mode == "enforce":
@@ -110,7 +117,7 @@ class _Narrowing:
         return cls(RequestMatch.compile(model), *calls)
 
 
-def _rules(document: PolicyDocument) -> Iterator[Rule | ResultRule]:
+def _rules(document: PolicyDocument, handles: Handles) -> Iterator[Rule | ResultRule]:
     narrowing = _Narrowing.compile(document.spec.match)
     for model in document.spec.rules:
         exact = model.allow is not None
@@ -126,6 +133,12 @@ def _rules(document: PolicyDocument) -> Iterator[Rule | ResultRule]:
         )
         if model.result is not None:
             yield ResultRule(origin, guard, _result_action(model.result))
+        elif model.middleware is not None:
+            handled = handles(model.middleware)
+            if handled.calls:
+                yield Rule(origin, guard, Middleware(model.middleware))
+            if handled.results:
+                yield ResultRule(origin, guard, Middleware(model.middleware))
         else:
             yield Rule(origin, guard, _action(model))
 
@@ -148,7 +161,12 @@ def _action(model: RuleModel) -> Action:
         return Limit(model.limit.max, model.limit.per, by)
     if model.defer is not None:
         return Defer()
-    assert model.hide is not None, "the model lets no rule pass without an action, nor compile one not available"
+    if model.require_approval is not None:
+        approval = model.require_approval
+        return RequireApproval(approval.wait, approval.ttl, approval.message)
+    if model.ask is not None:
+        return Ask(model.ask.url, model.ask.timeout, model.ask.on_error == "next")
+    assert model.hide is not None, "the model lets no rule pass without an action"
     return Hide()
 
 

@@ -11,15 +11,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from proxy.core.calls import Owner, RequestFacts
+from proxy.core.policy.consults import Consult, CountCall, Reply
 from proxy.core.policy.failures import EvaluationError
 from proxy.core.policy.judging import Judgement, Setting, judge
 from proxy.core.policy.names import NamedTool, is_parallel_wrapper
-from proxy.core.policy.results import judge_result
-from proxy.core.policy.rules import Allow, Block, Guard, Hide, LaneRule, ResultRule, Rule, Validate
+from proxy.core.policy.results import ResultJudgement, judge_result
+from proxy.core.policy.rules import (
+    Allow,
+    Block,
+    Guard,
+    Hide,
+    LaneRule,
+    Middleware,
+    RequireApproval,
+    ResultRule,
+    Rule,
+    Validate,
+)
 from proxy.core.policy.schemas import DeclaredSchemas
+from proxy.core.policy.trail import Trail
 from proxy.core.policy.verdicts import (
-    Consult,
-    CountCall,
     Decision,
     DefaultAction,
     Lane,
@@ -97,7 +108,7 @@ class PolicySet:
         results = tuple(rule for rule in rules if isinstance(rule, ResultRule))
         self._rules = _Rules(tuple(calls), results, lanes)
         self._for_all_requests = all(guard.is_for_all_requests for guard in self._rules.guards)
-        self.rules = tuple(rule.origin.name for rule in rules)
+        self.rules = tuple(dict.fromkeys(rule.origin.name for rule in rules))
         self.policies = policies
         self.default_action = default_action
         self.digest = digest
@@ -117,6 +128,27 @@ class PolicySet:
     def is_empty(self) -> bool:
         """Whether nothing in this set could ever touch a request."""
         return not self.rules and not self._rules.lanes and self.default_action is DefaultAction.ALLOW
+
+    @property
+    def middleware(self) -> frozenset[str]:
+        """The Python objects that rules name."""
+        rules: tuple[Rule | ResultRule, ...] = (*self._rules.calls, *self._rules.results)
+        return frozenset(rule.action.target for rule in rules if isinstance(rule.action, Middleware))
+
+    @property
+    def asks_people(self) -> bool:
+        """Whether a call could wait for a person."""
+        return any(isinstance(r.action, RequireApproval) and not r.origin.shadow for r in self._rules.calls)
+
+    @property
+    def call_rules(self) -> tuple[Rule, ...]:
+        """The rules of calls in the order in which they are tried."""
+        return self._rules.calls
+
+    @property
+    def result_rules(self) -> tuple[ResultRule, ...]:
+        """The rules of results in the order in which they are tried."""
+        return self._rules.results[::-1]
 
     def for_request(self, facts: RequestFacts) -> Chain:
         met = self._rules if self._for_all_requests else self._rules.met_by(facts)
@@ -148,6 +180,11 @@ class Chain:
     @property
     def has_result_rules(self) -> bool:
         return bool(self._rules.results)
+
+    @property
+    def asks_of_results(self) -> bool:
+        """Whether what becomes of a result may have to be asked of somebody."""
+        return any(isinstance(rule.action, Middleware) for rule in self._rules.results)
 
     def hidden_by(self, name: str, namespace: str = "") -> RuleName | None:
         """The enforced rule that hides a tool from this request; `namespace` may be the label of its MCP server."""
@@ -200,9 +237,10 @@ class Chain:
                 return False
         return self._setting.default is DefaultAction.BLOCK
 
-    def judge(self, subject: Subject) -> Judgement:
-        """The verdict on a call; yields only for what the world must say (`limit`)."""
-        return judge(self._rules.calls, subject, self._setting)
+    def judge(self, subject: Subject, *, trail: Trail | None = None) -> Judgement:
+        """The verdict on a call; yields only for what the world must say (`limit`, `ask`, `middleware`,
+        `requireApproval`)."""
+        return judge(self._rules.calls, subject, self._setting, trail=trail)
 
     def recheck(self, subject: Subject) -> Verdict:
         """The verdict on a held call that is about to run: `allow`, `block`, `hide`, `validate` and the default action
@@ -218,19 +256,21 @@ class Chain:
         view = CallView(self._setting.facts, subject)
         return tuple(Lane(lane.policy, lane.most) for lane in self._rules.lanes if _falls_under(lane, view))
 
-    def judge_result(self, subject: Subject, *, result: str, is_error: bool) -> ResultVerdict:
-        """What the model sees of a result. The call of a result whose call is not known has an empty name; it meets
-        every result rule, whatever its `match` says."""
+    def judge_result(
+        self, subject: Subject, *, result: str, is_error: bool, trail: Trail | None = None
+    ) -> ResultJudgement:
+        """What the model sees of a result; yields for `middleware` alone. The call of a result whose call is not known
+        has an empty name; it meets every result rule, whatever its `match` says."""
         if not self._rules.results:
             return ResultVerdict(result, ResultOutcome.OK)
         view = CallView(self._setting.facts, subject, result=result, isError=is_error)
-        return judge_result(self._rules.results, view, result)
+        return (yield from judge_result(self._rules.results, view, result, trail=trail))
 
 
 _RECHECKED = (Allow, Block, Hide, Validate)
 
 
-def _without_consults(judgement: Generator[Consult, bool, Verdict]) -> Verdict:
+def _without_consults(judgement: Generator[Consult, Reply, Verdict]) -> Verdict:
     try:
         next(judgement)
     except StopIteration as done:

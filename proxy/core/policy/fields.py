@@ -6,6 +6,7 @@ Checking here, not when rules are compiled, is what shows every mistake of a doc
 from __future__ import annotations
 
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, JsonValue, PlainValidator, StringConstraints, WithJsonSchema
 
@@ -40,6 +41,19 @@ def _expression(source: str) -> str:
 def _folder(path: str) -> str:
     Folder.of(path)
     return path
+
+
+def _url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or not text.isascii() or any(mark.isspace() or mark == "\\" for mark in text):
+        raise ValueError("expected an http or https URL such as http://127.0.0.1:8181/v1/data/tools")
+    if parts.username is not None or parts.fragment:
+        raise ValueError("expected a URL without credentials and fragment")
+    return text
 
 
 def _json(value: Any) -> Any:
@@ -89,6 +103,7 @@ GlobText = Annotated[str, AfterValidator(_glob)]
 RegexText = Annotated[str, AfterValidator(_regex)]
 Redaction = Annotated[str, AfterValidator(_redaction)]
 ExpressionText = Annotated[str, AfterValidator(_expression)]
+UrlText = Annotated[str, StringConstraints(max_length=2048), AfterValidator(_url)]
 FolderText = Annotated[str, AfterValidator(_folder)]
 DottedPath = Annotated[str, AfterValidator(_steps)]
 JsonField = Annotated[JsonValue, AfterValidator(_json)]

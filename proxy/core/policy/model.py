@@ -26,6 +26,7 @@ from proxy.core.policy.fields import (
     RegexText,
     SchemaField,
     Text,
+    UrlText,
 )
 from proxy.core.policy.problems import PolicyProblems, misplaced, problems_of
 from proxy.core.policy.quantities import Duration, Size
@@ -234,18 +235,18 @@ class ApprovalModel(Document):
 
     wait: Duration = 0.0
     """How long the request waits for the decision."""
-    ttl: Duration = 3600.0
-    """How long a decision may take, and how long an approval counts."""
+    ttl: Duration = Field(default=3600.0, gt=0)
+    """How long a decision may take, and how long an approval counts from then on."""
     message: Text = ""
-    """What the person is told."""
+    """Why, for the person and the model."""
 
 
 class AskModel(Document):
     """An external decision by Open Policy Agent's data API."""
 
-    url: Text
+    url: UrlText
     """Where to ask."""
-    timeout: Duration = 5.0
+    timeout: Duration = Field(default=5.0, gt=0)
     """How long to wait for the decision."""
     on_error: Literal["fail", "next"] = "fail"
     """What no decision does: an evaluation error, or the next rule."""

@@ -60,8 +60,33 @@ class Hide:
     pass
 
 
-Action = Allow | Block | Answer | Rewrite | Validate | Limit | Defer | Hide
-"""What a rule does to a call. `RequireApproval`, `Ask` and `Middleware` have their place in this union."""
+@dataclass(frozen=True, slots=True)
+class RequireApproval:
+    """A person decides: within `wait` seconds, or later; `ttl` is how long the question stands, and an approval."""
+
+    wait: float
+    ttl: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Another service decides. `passes_on`: where it does not, the next rule is tried."""
+
+    url: str
+    seconds: float
+    passes_on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Middleware:
+    """A Python object decides: `package.module:attr`."""
+
+    target: str
+
+
+Action = Allow | Block | Answer | Rewrite | Validate | Limit | Defer | Hide | RequireApproval | Ask | Middleware
+"""What a rule does to a call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +111,7 @@ class Withhold:
     message: str
 
 
-ResultAction = Redact | Replace | Truncate | Withhold
+ResultAction = Redact | Replace | Truncate | Withhold | Middleware
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +208,10 @@ def _needs_of_action(action: Action) -> Needs:
     match action:
         case Rewrite():
             return max(Needs.ARGUMENTS, needs_of(action.expression))
-        case Validate():
+        case Validate() | RequireApproval() | Middleware():
             return Needs.ARGUMENTS
+        case Ask():
+            return Needs.BATCH  # a service is told of the batch
         case Answer(content=Expression() as expression):
             return needs_of(expression)
         case Limit(by=by):

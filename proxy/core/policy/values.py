@@ -6,6 +6,7 @@ Numbers are equal by value (1 and 1.0), and a truth value is never a number.
 from __future__ import annotations
 
 import math
+from decimal import Decimal, DecimalException
 from enum import Enum
 from typing import Any
 
@@ -90,6 +91,30 @@ def _check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise ValueError("expected a JSON value, got text with half a surrogate pair") from None
+
+
+def canonical(value: Json) -> str:
+    """A text that is the same for values that no reader tells apart, and for no others: numbers by their exact value,
+    keys in order, strings as they are."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{render_text(key)}:{canonical(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(canonical, value)) + "]"
+    if is_number(value):
+        return _exactly(value.text if isinstance(value, SpelledInt | SpelledFloat) else str(value))
+    return render_text(value)
+
+
+def _exactly(number: str) -> str:
+    try:
+        sign, digits, exponent = Decimal(number).as_tuple()
+    except DecimalException:  # an exponent beyond what can be held
+        return number
+    text = "".join(map(str, digits)).rstrip("0")
+    if not text.strip("0"):
+        return "0"
+    assert isinstance(exponent, int)
+    return f"{'-' * sign}{text.lstrip('0')}e{exponent + len(digits) - len(text)}"
 
 
 def keyed(value: Json) -> str:

@@ -87,19 +87,6 @@ class Lane:
 
 
 @dataclass(frozen=True, slots=True)
-class CountCall:
-    """A consult: may one more call be counted under this key? The caller folds the parts into text."""
-
-    key: tuple[str, ...]
-    limit: int
-    window: float
-
-
-Consult = CountCall
-"""What a judgement may ask of the world. Asking another service, a person or a middleware would join this union."""
-
-
-@dataclass(frozen=True, slots=True)
 class Verdict:
     """How one call was decided.
 

@@ -11,8 +11,9 @@ from dataclasses import replace
 from proxy.core.arguments import Arguments, Wrapping, read_arguments, render_arguments
 from proxy.core.calls import Kind, Owner, RequestFacts
 from proxy.core.jsontext import Json, Object, parse
+from proxy.core.policy.consults import CallAsSeen
 from proxy.core.policy.expressions import Expression, Scope
-from proxy.core.policy.failures import EvaluationError
+from proxy.core.policy.failures import EvaluationError, NotKnownError
 from proxy.core.policy.names import NamedTool
 from proxy.core.policy.rules import Guard
 from proxy.core.policy.values import same
@@ -101,6 +102,26 @@ class CallView:
             return "there is text behind the object"
         return ""
 
+    def seen(self) -> CallAsSeen:
+        """The call for whoever decides elsewhere."""
+        self._look()
+        call = self.subject.call
+        return CallAsSeen(
+            call_id=str(call.call_id),
+            tool=self.tool.name,
+            namespace=call.namespace,
+            arguments=self._changed if self._changed is not None else self._read().value,
+            raw=self._raw(),
+            owner=self.subject.owner,
+            declared=self.declared,
+            batch=self.subject.batch,
+            facts=self._facts,
+        )
+
+    def variable(self, name: str) -> Json:
+        """What an expression reads under a name. Raises EvaluationError."""
+        return self._find(name)
+
     def set_result(self, text: str) -> None:
         self._values["result"] = text
         self.scope.forget("result")
@@ -164,6 +185,8 @@ class CallView:
 
     def _read(self) -> Arguments:
         if self._arguments is None:
+            if "args" in self._facts.unknown:
+                raise NotKnownError("args")
             self._arguments = read_arguments(self.subject.call)
             if self.is_upstreams and self._arguments.canonical is not None:
                 # Its owner cannot be given the text that rules saw, so nobody knows what it will read.
@@ -174,6 +197,8 @@ class CallView:
     def _find(self, name: str) -> Json:
         if name in self._values:
             return self._values[name]
+        if name in self._facts.unknown:
+            raise NotKnownError(name)
         if name == "args":
             if self._changed is not None:
                 return self._changed

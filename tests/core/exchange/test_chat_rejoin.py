@@ -24,7 +24,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.verdicts import ResultOutcome
 from proxy.core.protocol.chat import ChatRequest, read_history, read_request
-from tests.core.policy.engine import policies, rule
+from tests.core.policy.engine import finish, policies, rule
 
 USER = {"role": "user", "content": "hi"}
 NO_RULES = policies([])
@@ -62,7 +62,7 @@ def rendered(made: ChatRequest, *pieces: Piece) -> list[dict[str, Any]]:
 
 def judged(made: ChatRequest, rules: PolicySet) -> list[Any]:
     judge = Judge(rules.for_request(RequestFacts()), RequestFacts(), ())
-    found = judge_results(made, RawMessages(made), read_history(made.messages), judge=judge)
+    found = finish(judge_results(made, RawMessages(made), read_history(made.messages), judge=judge))
     raws = results_by_index(RawMessages(made), found)
     return [(j.call.name, j.verdict.outcome, json.loads(raws[j.index])["content"]) for j in found]
 
@@ -115,7 +115,7 @@ def test_without_result_rules_nothing_changes() -> None:
     raws = RawMessages(made)
     judge = Judge(NO_RULES.for_request(RequestFacts()), RequestFacts(), ())
     entries = read_history(made.messages)
-    found = judge_results(made, raws, entries, judge=judge)
+    found = finish(judge_results(made, raws, entries, judge=judge))
     assert results_by_index(raws, found) is raws
     assert is_as_sent([Kept(0), Kept(1), Kept(2)], found, entries)
     assert not is_as_sent([Kept(0), Kept(1)], found, entries)

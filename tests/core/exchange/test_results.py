@@ -12,7 +12,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.results import judge_texts
 from proxy.core.jsontext import Path
 from proxy.core.policy.verdicts import ResultOutcome
-from tests.core.policy.engine import policies
+from tests.core.policy.engine import finish, policies
 
 CALL = ToolCall(CallId("a"), "search", "{}")
 
@@ -27,7 +27,7 @@ def whole(text: str) -> dict[Path, bytes | None]:
 
 
 def changes(texts: dict[Path, str], **result: Any) -> tuple[ResultOutcome, dict[Path, bytes | None]]:
-    verdict, found = judge_texts(judge(**result), CALL, texts, whole=whole)
+    verdict, found = finish(judge_texts(judge(**result), CALL, texts, whole=whole))
     return verdict.outcome, found
 
 

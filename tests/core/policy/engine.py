@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
 
 from proxy.core.calls import Batch, CallId, Kind, Owner, RequestFacts, ToolCall
 from proxy.core.jsontext import render_text
 from proxy.core.policy.compile import compile_policies
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.decide import (
     Chain,
-    CountCall,
     DefaultAction,
-    Judgement,
     PolicySet,
     ResultVerdict,
     Subject,
@@ -56,16 +55,18 @@ def subject(
     return Subject(ToolCall(CallId("call_1"), name, text, kind, namespace=namespace), owner, batch)
 
 
-def finish(judgement: Judgement, count: Callable[[CountCall], bool] = lambda _: True) -> Verdict:
-    """Drive a judgement to its end."""
-    answer: bool | None = None
+T = TypeVar("T")
+
+
+def finish(judgement: Generator[Consult, Reply, T], answer: Callable[[Any], Reply] = lambda _: True) -> T:
+    """Drive a judgement to its end; `answer` is told what it asks."""
+    given: Any = None
     while True:
         try:
-            consult = next(judgement) if answer is None else judgement.send(answer)
+            given = answer(judgement.send(given))
         except StopIteration as done:
-            verdict: Verdict = done.value
-            return verdict
-        answer = count(consult)
+            came_to: T = done.value
+            return came_to
 
 
 def chain(rules: PolicySet | list[Any], facts: RequestFacts | None = None) -> Chain:
@@ -82,7 +83,7 @@ def judge(
 def judge_result(
     rules: PolicySet | list[Any], name: str, result: str, *, arguments: Any = "{}", is_error: bool = False
 ) -> ResultVerdict:
-    return chain(rules).judge_result(subject(name, arguments), result=result, is_error=is_error)
+    return finish(chain(rules).judge_result(subject(name, arguments), result=result, is_error=is_error))
 
 
 def blocked(message: str, where: str = "p0/r") -> str:

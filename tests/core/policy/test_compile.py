@@ -10,12 +10,6 @@ from proxy.core.policy.model import read_document
 from tests.core.policy.engine import NO, documents, policies, rule, source
 
 
-def refused(*specs: Any) -> list[tuple[int, tuple[str | int, ...], str]]:
-    with pytest.raises(PolicyProblems) as raised:
-        policies(*specs)
-    return [(p.document, p.path, p.message) for p in raised.value.problems]
-
-
 def test_names_are_unique() -> None:
     """Two rules of one policy, or two policies of a set, do not share a name."""
     twice = [read_document(source([rule(block=NO), rule(allow={})], "same")), read_document(source([], "same"))]
@@ -25,15 +19,6 @@ def test_names_are_unique() -> None:
         (0, ("spec", "rules", 1, "name")),
         (1, ("metadata", "name")),
     ]
-
-
-@pytest.mark.parametrize(
-    "parts", [{"requireApproval": {}}, {"ask": {"url": "http://127.0.0.1/"}}, {"middleware": "a.b:c"}]
-)
-def test_what_is_not_available_is_refused(parts: dict[str, Any]) -> None:
-    """A rule that this release cannot apply stops the start in place of passing calls."""
-    key = next(iter(parts))
-    assert refused([], [rule(**parts)]) == [(1, ("spec", "rules", 0, key), f"'{key}' is not available in this release")]
 
 
 def test_a_set_knows_its_names() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from proxy.core.calls import Api, Batch, Owner, RequestFacts
 from proxy.core.policy.decide import Decision, DefaultAction, Lane, Needs, RuleName, Verdict
-from tests.core.policy.engine import NO, UNEVALUATED, blocked, chain, judge, policies, rule, subject
+from tests.core.policy.engine import NO, UNEVALUATED, blocked, chain, finish, judge, policies, rule, subject
 
 FACTS = RequestFacts(model="gpt-4.1-mini", headers={"x-team": "ops"}, client="team-a", declared={"x": None})
 
@@ -278,7 +278,7 @@ def test_what_the_upstream_runs_is_in_no_lane() -> None:
 
 def test_without_rules_a_result_stays() -> None:
     """Nothing is looked at."""
-    assert chain([]).judge_result(subject("t"), result="x", is_error=False).text == "x"
+    assert finish(chain([]).judge_result(subject("t"), result="x", is_error=False)).text == "x"
 
 
 def test_a_set_is_shared_by_requests_that_differ() -> None:

@@ -1,0 +1,117 @@
+"""The JSON API of approvals on the admin port: list them, decide one. Who may is settled before anything gets here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from aiohttp import web
+
+from proxy.core.batch.approval import Approval, ApprovalEvent, ApprovalState
+from proxy.core.batch.ledger import IllegalStepError
+from proxy.core.jsontext import Json, Object, parse, parse_exact, render
+from proxy.errors import ProxyError, RequestError
+from proxy.server.approvaldesk import ApprovalDesk
+from proxy.server.logs import timestamp
+from proxy.server.replies import error_body
+
+PATH = "/admin/approvals"
+_FORM = "application/x-www-form-urlencoded"
+_EVENTS = {"approve": ApprovalEvent.APPROVE, "deny": ApprovalEvent.DENY}
+_MOST_BODY = 64 << 10
+_MOST_NOTE = 2000
+
+
+def described(approval: Approval) -> Object:
+    """An approval as the API shows it."""
+    return {
+        "id": approval.id,
+        "state": str(approval.state),
+        "tool": approval.tool,
+        "args": parse_exact(approval.arguments).value,
+        "callId": approval.call_id,
+        "api": approval.api,
+        "client": approval.client,
+        "policy": approval.policy,
+        "rule": approval.rule,
+        "createdAt": timestamp(approval.created),
+        "expiresAt": timestamp(approval.expires),
+        "note": approval.note,
+    }
+
+
+def announcement(approval: Approval) -> bytes:
+    """What a webhook is told of a new approval."""
+    return render({"type": "approval.pending", "approval": described(approval), "message": approval.message})
+
+
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    event: ApprovalEvent
+    note: str
+
+
+async def serve_approvals(request: web.BaseRequest, desk: ApprovalDesk) -> web.Response:
+    """What is under `/admin/approvals`."""
+    approval_id = request.path.removeprefix(PATH).strip("/")
+    try:
+        if not approval_id and request.method in ("GET", "HEAD"):
+            return _json(await _list(request, desk))
+        if approval_id and "/" not in approval_id and request.method == "POST":
+            return await _decide(request, desk, approval_id)
+        raise RequestError("there is nothing here", status=404 if request.method in ("GET", "HEAD") else 405)
+    except ProxyError as error:
+        return web.Response(status=error.status, body=error_body(error), content_type="application/json")
+
+
+def _json(value: Json) -> web.Response:
+    return web.Response(body=render(value), content_type="application/json", headers={"cache-control": "no-store"})
+
+
+async def _list(request: web.BaseRequest, desk: ApprovalDesk) -> Object:
+    asked = request.query.getall("state", list(ApprovalState))
+    try:
+        states = [ApprovalState(state) for state in asked]
+    except ValueError:
+        raise RequestError(f"expected a state among {', '.join(ApprovalState)}", status=422) from None
+    return {"approvals": [described(approval) for approval in await desk.listed(states)]}
+
+
+async def _decide(request: web.BaseRequest, desk: ApprovalDesk, approval_id: str) -> web.Response:
+    decision = _read(await _body(request), request.content_type)
+    try:
+        approval = await desk.decide(approval_id, decision.event, note=decision.note)
+    except IllegalStepError as error:
+        raise RequestError(str(error), status=409, code="already_decided") from None
+    if approval is None:
+        raise RequestError("there is no approval of this id", status=404, code="unknown_approval")
+    if request.content_type == _FORM:  # a button of the admin page
+        return web.Response(status=303, headers={"location": "/admin/"})
+    return _json(described(approval))
+
+
+async def _body(request: web.BaseRequest) -> bytes:
+    if request.content_length is not None and request.content_length > _MOST_BODY:
+        raise RequestError("the body is too long", status=413)
+    data = b""
+    async for piece in request.content.iter_any():
+        data += piece
+        if len(data) > _MOST_BODY:
+            raise RequestError("the body is too long", status=413)
+    return data
+
+
+def _read(body: bytes, content_type: str) -> _Decision:
+    """A decision from a body. Raises RequestError (422) for anything else."""
+    try:
+        value = _of_form(body) if content_type == _FORM else parse(body)
+        event, note = _EVENTS[value["decision"]], value.get("note") or ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise RequestError('expected {"decision": "approve" or "deny", "note": text}', status=422) from None
+    if not isinstance(note, str) or len(note) > _MOST_NOTE:
+        raise RequestError(f"expected a text of at most {_MOST_NOTE} characters as note", status=422)
+    return _Decision(event, note)
+
+
+def _of_form(body: bytes) -> dict[str, str]:
+    return {key: values[-1] for key, values in parse_qs(body.decode(), keep_blank_values=True).items()}
