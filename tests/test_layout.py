@@ -78,7 +78,6 @@ MANY_PARAMETERS: set[str] = {
     "proxy.core.jsontext._rebuilt",
     "proxy.core.policy.rewriting._edited",
     "proxy.core.protocol.assembly._text",
-    "proxy.server.answering.__init__",
     "proxy.server.app._admin_plane",
     "proxy.server.listeners.handle_error",
 }

@@ -122,7 +122,7 @@ class Outgoing:
         if isinstance(response := value.get("response"), dict):
             changes |= self._of_response(response, data, ends=held.kind in ENDS)
         if value.get("response_id") and value["response_id"] == self._lead.last_id:
-            changes |= self._as_first(value, "response_id", "id", ("response_id",))
+            changes |= self._as_first(value, "response_id", "id", path=("response_id",))
         number = number_at(value, "sequence_number")
         counted = self._lead.count(number, anew=self._anew)
         if counted is not None and counted <= self._lead.after:
@@ -153,8 +153,8 @@ class Outgoing:
         return changes
 
     def _of_response(self, response: dict[str, Any], data: bytes, *, ends: bool) -> dict[Path, bytes | None]:
-        changes = self._as_first(response, "id", "id", ("response", "id"))
-        changes |= self._as_first(response, "created_at", "created_at", ("response", "created_at"))
+        changes = self._as_first(response, "id", "id", path=("response", "id"))
+        changes |= self._as_first(response, "created_at", "created_at", path=("response", "created_at"))
         previous = self._lead.previous
         place: Path = ("response", "previous_response_id")
         if previous is not None and jsontext.raw(data, place) not in (None, b"null", previous):
@@ -168,7 +168,7 @@ class Outgoing:
             changes["response", "usage"] = jsontext.render(added_usage(self._lead.usage, response.get("usage")))
         return changes
 
-    def _as_first(self, value: dict[str, Any], key: str, known: str, path: Path) -> dict[Path, bytes | None]:
+    def _as_first(self, value: dict[str, Any], key: str, known: str, *, path: Path) -> dict[Path, bytes | None]:
         """The change that gives a member what the first answer had."""
         first = self._lead.envelope
         if not value.get(key) or known not in first or value[key] == first[known]:

@@ -94,7 +94,7 @@ class ResponseState(CallQueue[CallSlot]):
 
     # -- events to items
 
-    def take(self, event: Event, value: dict[str, Any], kind: str, now: float) -> HeldEvent | None:
+    def take(self, event: Event, value: dict[str, Any], *, kind: str, now: float) -> HeldEvent | None:
         """Put an event to its item; None where it must not go on. Raises UpstreamError."""
         part, call_type = part_of(kind)
         shown = value.get("item")

@@ -182,7 +182,7 @@ class ResponseStream(Intake):
 
     def _of_item(self, event: Event, value: dict[str, Any], kind: str) -> list[Step]:
         state = self._state
-        held = state.take(event, value, kind, self._decisions.now)
+        held = state.take(event, value, kind=kind, now=self._decisions.now)
         if held is None:
             return []
         if len(state.slots) > self._limits.batch_calls:
