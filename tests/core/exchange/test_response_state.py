@@ -24,7 +24,7 @@ CALL: dict[str, Any] = {"type": "function_call", "id": "fc_1", "call_id": "call_
 def take(state: ResponseState, kind: str, **value: Any) -> HeldEvent | None:
     event = {"type": kind, **value}
     data = render(event)
-    return state.take(Event(b"data: " + data + b"\n\n", data), event, kind, 0.0)
+    return state.take(Event(b"data: " + data + b"\n\n", data), event, kind=kind, now=0.0)
 
 
 def item_of(state: ResponseState, kind: str, **value: Any) -> OutputItem:
