@@ -208,25 +208,20 @@ def _contradictions(config: Config) -> Iterator[tuple[JsonPath, str]]:
         )
     yield from _twice("clients", (client.name for client in config.clients))
     yield from _twice("tools", (tool.name for tool in config.tools))
-    for index, tool in enumerate(config.tools):
-        if tool.mcp is not None:
-            yield (
-                ("tools", index, "mcp"),
-                "tools of MCP servers are not served by this version; expected http or python",
-            )
+    yield from _twice("tools", (tool.mcp.name if tool.mcp is not None else None for tool in config.tools), "mcp")
     if not config.state.address().startswith("rediss"):
         for key, files in (("caFile", config.state.ca_file), ("clientCert", config.state.client_cert)):
             if files is not None:
                 yield ("state", key), "has no effect without TLS; expected a rediss:// address as state.url"
 
 
-def _twice(section: str, names: Iterable[str | None]) -> Iterator[tuple[JsonPath, str]]:
+def _twice(section: str, names: Iterable[str | None], *below: str) -> Iterator[tuple[JsonPath, str]]:
     seen: Counter[str] = Counter()
     for index, name in enumerate(names):
         if name is not None:
             seen[name] += 1
             if seen[name] > 1:
-                yield (section, index, "name"), f"the name '{name}' is here twice; expected names of their own"
+                yield (section, index, *below, "name"), f"the name '{name}' is here twice; expected names of their own"
 
 
 def _path_in(source: Any, detail: ErrorDetails) -> JsonPath:

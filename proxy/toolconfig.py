@@ -6,6 +6,7 @@ entry is checked, so that one that is not there is told with its place. Must not
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from enum import StrEnum
 from typing import Annotated, Any
@@ -14,7 +15,19 @@ import jsonschema_rs
 from pydantic import AfterValidator, Field, model_validator
 
 from proxy.core.jsontext import Object
-from proxy.settings import HeaderSettings, Settings, Size, TextOrSecret, Timeout, duration, expected, reader, size
+from proxy.settings import (
+    FilePath,
+    HeaderSettings,
+    Settings,
+    Size,
+    TextOrSecret,
+    Timeout,
+    duration,
+    expected,
+    reader,
+    size,
+)
+from proxy.tools.mcp_spec import McpCommand, McpServerSpec, McpSource, McpUrl
 from proxy.tools.python import load_function
 from proxy.tools.spec import Advertise, Backend, Execution, HttpBackend, PythonBackend, ToolSpec
 from proxy.tools.urltemplate import parse_template
@@ -95,16 +108,48 @@ class McpTools(Settings):
         default="", description="What is put before the name of each tool."
     )
     headers: HeaderSettings = Field(default={}, repr=False, description="Headers to send to the URL.")
-    env: dict[str, TextOrSecret] = Field(default={}, repr=False, description="Environment variables of the command.")
-    timeout: Timeout = duration(DEFAULT_TIMEOUT, "How long one call may take.")
+    env: dict[str, TextOrSecret] = Field(
+        default={}, repr=False, description="Environment variables of the command, which gets PATH and no other."
+    )
+    cwd: FilePath | None = Field(default=None, description="The folder that the command runs in.")
+    timeout: Timeout = duration(DEFAULT_TIMEOUT, "How long one call may take, a new session included.")
+    trust_hints: bool = Field(
+        default=False,
+        description="Whether a tool's readOnlyHint makes its execution eager, and its idempotentHint makes it "
+        "idempotent, where the entry leaves that open.",
+    )
 
     @model_validator(mode="after")
     def _one_way(self) -> McpTools:
         if (self.url is None) == (self.command is None):
             raise expected("expected either url or command")
         if self.url is not None:
-            _template(self.url)
+            _fixed_url(self.url)
+            if self.env or self.cwd is not None:
+                raise expected("expected env and cwd beside command only")
+        elif self.headers:
+            raise expected("expected headers beside url only")
+        if any(not name or "=" in name or "\0" in name for name in self.env):
+            raise expected("expected names of environment variables under env")
+        if importlib.util.find_spec("mcp") is None:
+            raise expected("expected the package mcp to be installed: pip install 'sidecall[mcp]'")
         return self
+
+    def server(self) -> McpServerSpec:
+        """The server, by how it is reached: what is taken of it may change while its session goes on."""
+        reached = self.model_dump_json(include={"name", "url", "command", "headers", "env", "cwd"})
+        if self.command is not None:
+            variables = tuple((name, reader(value)) for name, value in self.env.items())
+            return McpServerSpec(self.name, reached, McpCommand(self.command, variables, self.cwd))
+        assert self.url is not None
+        headers = tuple((name, reader(value)) for name, value in self.headers.items())
+        return McpServerSpec(self.name, reached, McpUrl(self.url, headers))
+
+
+def _fixed_url(url: str) -> None:
+    _template(url)
+    if parse_template(url).parameters:
+        raise expected("expected a URL without arguments")
 
 
 class ToolEntry(Settings):
@@ -168,6 +213,24 @@ class ToolEntry(Settings):
             concurrency=self.concurrency,
             max_result_bytes=self.max_result_bytes,
             backend=backend,
+        )
+
+    def source(self) -> McpSource | None:
+        """The MCP server of this entry, and what is taken of it; None for a tool."""
+        if self.mcp is None:
+            return None
+        given = self.model_fields_set
+        return McpSource(
+            server=self.mcp.server(),
+            globs=self.mcp.tools,
+            prefix=self.mcp.prefix,
+            timeout=self.mcp.timeout,
+            trust_hints=self.mcp.trust_hints,
+            advertise=self.advertise,
+            execution=self.execution if "execution" in given else None,
+            idempotent=self.idempotent if "idempotent" in given else None,
+            concurrency=self.concurrency,
+            max_result_bytes=self.max_result_bytes,
         )
 
     def _backend(self) -> Backend | None:

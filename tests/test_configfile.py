@@ -79,7 +79,12 @@ def test_a_file_that_says_nothing_gives_the_defaults(file: Path) -> None:
         (f"clients: [{{name: a, keySha256: '{'0' * 64}'}}, {{name: a, keySha256: '{'1' * 64}'}}]\n", "3:", "twice"),
         ("apiVersion: sidecall.io/v2\nkind: Config\n", "1:13", "expected sidecall.io/v1"),
         ("apiVersion: sidecall.io/v1\n", "1:1", "the key 'kind' is missing"),
-        ("tools: [{mcp: {name: d, url: 'http://h/mcp'}}]\n", "3:15", "not served by this version"),
+        ("tools: [{mcp: {name: d, url: 'http://h/{x}'}}]\n", "3:15", "expected a URL without arguments"),
+        (
+            "tools: [{mcp: {name: d, url: 'http://h'}}, {mcp: {name: d, url: 'http://i'}}]\n",
+            "3:57",
+            "'d' is here twice",
+        ),
         (f"{HEAD}---\na: 1\n", "4:1", "one document"),
     ],
 )

@@ -69,7 +69,7 @@ WITHOUT_MIRROR: set[str] = {
     "proxy.__main__",
     "proxy.stores.base",
 }
-LATE_IMPORTS: set[str] = {"proxy.stores"}
+LATE_IMPORTS: set[str] = {"proxy.stores", "proxy.tools.mcp"}
 LONG_MODULES: set[str] = set()
 LONG_FUNCTIONS: set[str] = set()
 MANY_PARAMETERS: set[str] = {

@@ -13,6 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.config import Config
 from proxy.core.batch.approval import Approval
@@ -35,10 +36,12 @@ from proxy.server.services import Governor as Governs
 from proxy.server.services import Loaded, Services
 from proxy.server.snapshots import Snapshots
 from proxy.server.tasks import TaskOwner
+from proxy.server.toolservers import ToolServerWatch
 from proxy.server.upstream import AioUpstream
 from proxy.server.webhook import Webhook
 from proxy.settings import reader
 from proxy.stores import open_store
+from proxy.tools.mcp import McpServers
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -148,7 +151,13 @@ async def run(
         services = _open_services(config, store, metrics, stack=stack, log=log, environ=environ)
         source = Source(config, reread)
         snapshots = Snapshots(
-            loaded, load=source.load, fingerprint=source.fingerprint, metrics=metrics, log=log, tasks=services.tasks
+            loaded,
+            load=source.load,
+            fingerprint=source.fingerprint,
+            metrics=metrics,
+            log=log,
+            tasks=services.tasks,
+            servers=_mcp_servers(metrics, log, stack),
         )
         stack.push_async_callback(snapshots.close)
         stack.push_async_callback(services.tasks.drain, 0)
@@ -156,6 +165,7 @@ async def run(
         health = Health(store, needs_store=config.admin.ready_needs_store)
         plane = DataPlane(services, build_governor(services), snapshots, health=health, timer=time.perf_counter)
         admin = _admin_plane(config, services, snapshots, health)
+        await snapshots.open()
         await _prepare(store, loaded, log)
         data_listener, admin_listener = await _listen(config, plane, admin, stack=stack)
         watchers.start(snapshots.watch(), name="watch policies")
@@ -216,6 +226,13 @@ async def _listen(
     )
     stack.push_async_callback(data_listener.close, _CUT_SECONDS)
     return data_listener, admin_listener
+
+
+def _mcp_servers(metrics: Metrics, log: Log, stack: AsyncExitStack) -> McpServers:
+    """Their tasks have no end of their own, so that nobody waits for it; calls end before their servers do."""
+    tasks = _task_owner(log)
+    stack.push_async_callback(tasks.drain, 0)
+    return McpServers(partial(tasks.start, name="keep an MCP server"), ToolServerWatch(metrics, log))
 
 
 def _task_owner(log: Log) -> TaskOwner:

@@ -10,6 +10,7 @@ from proxy.policyfiles import fingerprint, load_policies
 from proxy.server.callers import Callers
 from proxy.server.services import Loaded
 from proxy.tools.code import load_code
+from proxy.tools.mcp import import_mcp
 from proxy.tools.run import ToolSet
 
 _HERE = Path()
@@ -17,13 +18,17 @@ _HERE = Path()
 
 
 def load(config: Config, *, can_approve: bool | None = None) -> Loaded:
-    """Policies, tools and clients of a configuration. `can_approve`: whether there is a way to approve calls, where the
-    configuration does not say so itself. Blocks. Raises ConfigError with every problem."""
+    """Policies, tools and clients of a configuration; MCP servers are not asked yet. `can_approve`: whether there is a
+    way to approve calls, where the configuration does not say so itself. Blocks. Raises ConfigError with every
+    problem."""
     approvable = config.admin.can_approve if can_approve is None else can_approve
     policies = load_policies(config.policies, _HERE, config.default_action, can_approve=approvable)
     specs = [spec for entry in config.tools if (spec := entry.spec()) is not None]
+    sources = [source for entry in config.tools if (source := entry.source()) is not None]
+    if sources:
+        import_mcp()
     code = {target: load_code(target) for target in policies.middleware}
-    return Loaded(policies, ToolSet(specs), Callers(config.clients), code)
+    return Loaded(policies, ToolSet(specs, sources), Callers(config.clients), code)
 
 
 class Source:

@@ -54,7 +54,7 @@ class Loaded:
     @property
     def governs(self) -> bool:
         """Whether anything could hold or change a call."""
-        return not self.policies.is_empty or bool(self.tools.specs)
+        return not self.policies.is_empty or not self.tools.is_empty
 
 
 @dataclass(frozen=True, slots=True)

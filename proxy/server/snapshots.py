@@ -1,7 +1,8 @@
 """What is loaded now, and loading it again: on SIGHUP, and when a policy file changes.
 
 A set that cannot be used is refused whole and the old one stays. A request keeps the set that it started with; the
-tools of a set that was replaced are closed when the last one that keeps it has ended.
+tools of a set that was replaced are closed when the last one that keeps it has ended. When an MCP server lists
+other tools than before, they are taken up in a new set, so that no request sees its tools change.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from proxy.core.jsontext import Json
 from proxy.errors import ConfigError
@@ -16,8 +18,11 @@ from proxy.metrics import Metrics
 from proxy.server.logs import Log
 from proxy.server.services import Loaded
 from proxy.server.tasks import TaskOwner
+from proxy.tools.mcp import McpServers
 
 POLL_SECONDS = 1.0
+LISTING_SECONDS = 10.0
+"""How long MCP servers have to list their tools before a set is used without them; they are taken up later."""
 
 
 class Snapshots:
@@ -32,6 +37,7 @@ class Snapshots:
         metrics: Metrics,
         log: Log,
         tasks: TaskOwner,
+        servers: McpServers,
     ) -> None:
         self._current = first
         self._load = load
@@ -39,9 +45,25 @@ class Snapshots:
         self._metrics = metrics
         self._log = log
         self._tasks = tasks
+        self._servers = servers
+        servers.changed = self._take_up
         self._users: dict[int, int] = {}
         self._one_at_a_time = asyncio.Lock()
         metrics.policies(first.policies.policies, digest=first.policies.digest)
+
+    async def open(self) -> None:
+        """Ask the MCP servers of the first set for their tools."""
+        self._current = await self._opened(self._current)
+
+    async def _opened(self, loaded: Loaded) -> Loaded:
+        return replace(loaded, tools=await loaded.tools.opened(self._servers, wait=LISTING_SECONDS))
+
+    def _take_up(self) -> None:
+        """A server lists other tools than before."""
+        old, tools = self._current, self._current.tools.renewed()
+        if tools is not old.tools:
+            self._current = replace(old, tools=tools)
+            self._close_unused(old)
 
     @property
     def current(self) -> Loaded:
@@ -74,6 +96,7 @@ class Snapshots:
                 problems: list[Json] = [str(problem) for problem in error.problems]
                 self._log.event("error", "reload refused; the old policies stay", problems=problems)
                 return False
+            loaded = await self._opened(loaded)
             old, self._current = self._current, loaded
             self._close_unused(old)
             self._metrics.policies(loaded.policies.policies, digest=loaded.policies.digest)

@@ -41,6 +41,8 @@ class RunKind(StrEnum):
     HTTP = "http"
     EXCEPTION = "exception"
     RESULT = "result"
+    TOOL = "tool"
+    PROTOCOL = "protocol"
     UNKNOWN = "unknown"
 
 
@@ -74,7 +76,17 @@ class PythonBackend:
     timeout: float
 
 
-Backend = HttpBackend | PythonBackend
+@dataclass(frozen=True, slots=True)
+class McpBackend:
+    """A tool of an MCP server. `tool` is the server's own name for it; `timeout` is seconds for the whole of a call,
+    a new session included."""
+
+    server: str
+    tool: str
+    timeout: float
+
+
+Backend = HttpBackend | PythonBackend | McpBackend
 
 
 @dataclass(frozen=True, slots=True)

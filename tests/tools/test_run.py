@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from proxy.core.jsontext import Json, Object
+from proxy.tools.mcp import McpServers, Pace
+from proxy.tools.mcp_spec import McpServerSpec, McpSource, SessionLostError
 from proxy.tools.python import load_function
 from proxy.tools.run import NO_OUTPUT, ToolSet, cut
 from proxy.tools.spec import (
@@ -20,6 +24,7 @@ from proxy.tools.spec import (
     Backend,
     Execution,
     HttpBackend,
+    McpBackend,
     PythonBackend,
     RunKind,
     ToolOutcome,
@@ -27,6 +32,8 @@ from proxy.tools.spec import (
     ToolSpec,
 )
 from proxy.tools.urltemplate import parse_template
+from tests.tools.mcp_fakes import Net, command
+from tests.tools.mcp_fakes import settle as fakes_settle
 
 RUN = ToolRun("call_1", {}, "team-a", "key-1", "", "tenant")
 
@@ -223,4 +230,151 @@ async def test_a_set_may_be_closed_twice_or_unused(server: TestServer) -> None:
     await tools.close()
     await tools.run("tool", RUN)
     await tools.close()
+    await tools.close()
+
+
+# ---------------------------------------------------------------- MCP servers
+
+BROKE_OFF = "the connection to its server broke off"
+
+
+def mcp_source(server: McpServerSpec, **change: Any) -> McpSource:
+    return replace(
+        McpSource(server, ("*",), "", 5.0, False, Advertise.NEVER, None, None, 8, 1000),
+        **change,
+    )
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[Callable[[Net], McpServers]]:
+    """Makes pools of servers whose sessions reach a net; what is told of them is kept as `told`."""
+    tasks: list[asyncio.Task[None]] = []
+
+    def start(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        tasks.append(asyncio.get_running_loop().create_task(work))
+        return tasks[-1]
+
+    yield lambda net: McpServers(start, net.told, pace=Pace(looks=0.0, gap=0.0), open_session=net)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+async def test_tools_of_a_server_are_there_once_it_has_listed_them(pool: Callable[[Net], McpServers]) -> None:
+    """Beside those that are declared, and with their own places."""
+    net = Net(names=["search", "files.read"])
+    tools = ToolSet([spec("own", HttpBackend("GET", parse_template("http://h"), (), 1.0))], [mcp_source(command())])
+    assert (list(tools.specs), tools.is_empty) == (["own"], False)
+    tools = await tools.opened(pool(net), wait=5.0)
+    assert list(tools.specs) == ["own", "search", "files_read"]
+    assert await tools.run("files_read", RUN) == ToolOutcome("files.read", is_error=False, kind=RunKind.OK)
+    await tools.close()
+    assert net.open == 0
+    assert (await tools.run("files_read", RUN)).text == "Tool files_read failed: its server is not in use any more"
+    await tools.close()
+
+
+async def test_a_set_without_servers_opens_as_it_is(pool: Callable[[Net], McpServers]) -> None:
+    """Nothing is asked."""
+    tools = ToolSet([])
+    assert await tools.opened(pool(Net()), wait=0.0) is tools
+    assert tools.is_empty
+    await tools.close()
+
+
+async def test_a_set_does_not_wait_for_servers_for_ever(pool: Callable[[Net], McpServers]) -> None:
+    """Their tools come later, in another set; a set is not changed."""
+    net = Net(gate=asyncio.Event())
+    servers = pool(net)
+    tools = await ToolSet([], [mcp_source(command())]).opened(servers, wait=0.0)
+    assert (list(tools.specs), tools.is_empty, tools.renewed()) == ([], False, tools)
+    changed = asyncio.Event()
+    servers.changed = changed.set
+    assert net.gate is not None
+    net.gate.set()
+    await changed.wait()
+    later = tools.renewed()
+    assert (list(tools.specs), list(later.specs), later.renewed()) == ([], ["search"], later)
+    await tools.close()
+    assert net.open == 1
+    await later.close()
+    assert net.open == 0
+
+
+async def test_of_two_tools_with_one_name_the_first_is_taken(pool: Callable[[Net], McpServers]) -> None:
+    """A declared one before all others; it is told which ones are left out."""
+    net = Net(names=["a", "b"])
+    sources = [mcp_source(command(identity="1"), globs=("b",)), mcp_source(command("more", "2"), concurrency=1)]
+    own = spec("a", HttpBackend("GET", parse_template("http://h"), (), 1.0))
+    tools = await ToolSet([own], sources).opened(pool(net), wait=5.0)
+    assert tools.specs["a"] is own
+    assert tools.specs["b"].backend == McpBackend("1", "b", 5.0)
+    left_out = [line for line in net.told.lines if line[0] == "left out"]
+    assert left_out == [("left out", "more", name, "there is another tool of this name") for name in ("a", "b")]
+    await tools.close()
+
+
+async def test_an_mcp_tool_is_bounded_like_any_other(pool: Callable[[Net], McpServers]) -> None:
+    """In number, over all sets of a configuration, and in size."""
+    gate, inside, most = asyncio.Event(), 0, 0
+
+    async def wait(tool: str, arguments: Object, about: Object) -> Mapping[str, Json]:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await gate.wait()
+        inside -= 1
+        return {"content": [{"type": "text", "text": "x" * 2000}]}
+
+    net = Net(answer=wait)
+    tools = await ToolSet([], [mcp_source(command(), concurrency=2)]).opened(pool(net), wait=5.0)
+    net.names.append("other")
+    net.sessions[0].change()
+    await fakes_settle()
+    later = tools.renewed()
+    assert later is not tools
+    runs = [asyncio.ensure_future(one.run("search", RUN)) for one in (tools, tools, later, later)]
+    await fakes_settle()
+    gate.set()
+    assert {(await run).text for run in runs} == {f"{'x' * 1000}\n(cut: the result was longer than 1000 bytes)"}
+    assert most == 2
+    await tools.close()
+    await later.close()
+
+
+async def test_an_mcp_tool_that_takes_too_long_is_an_error_result(pool: Callable[[Net], McpServers]) -> None:
+    """Its place is free again, and its server is asked whether it is there."""
+
+    async def hang(tool: str, arguments: Object, about: Object) -> Mapping[str, Json]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    net = Net(answer=hang)
+    tools = await ToolSet([], [mcp_source(command(), timeout=0.01, concurrency=1)]).opened(pool(net), wait=5.0)
+    for _ in range(2):
+        outcome = await tools.run("search", RUN)
+        assert outcome == ToolOutcome(
+            "Tool search failed: it timed out after 10ms", is_error=True, kind=RunKind.TIMEOUT
+        )
+    assert net.sessions[0].doubts == 2
+    await tools.close()
+
+
+@pytest.mark.parametrize(("idempotent", "text"), [(True, "search"), (False, f"Tool search failed: {BROKE_OFF}")])
+async def test_only_an_idempotent_mcp_tool_runs_twice(
+    idempotent: bool, text: str, pool: Callable[[Net], McpServers]
+) -> None:
+    """When its server dies in the middle of a call."""
+    net = Net()
+
+    async def once(tool: str, arguments: Object, about: Object) -> Mapping[str, Json]:
+        if len(net.calls) == 1:
+            net.sessions[0].lose()
+            raise SessionLostError(delivered=True)
+        return {"content": [{"type": "text", "text": tool}]}
+
+    net.answer = once
+    tools = await ToolSet([], [mcp_source(command(), idempotent=idempotent)]).opened(pool(net), wait=5.0)
+    assert (await tools.run("search", RUN)).text == text
     await tools.close()
