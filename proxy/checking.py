@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from proxy.argumentreads import suspicious_reads
 from proxy.configfile import KIND as CONFIG_KIND
 from proxy.configfile import load_config
+from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.verdicts import DefaultAction
 from proxy.errors import ConfigError, Problem
 from proxy.policyfiles import OTHER_KINDS, compile_documents, find_files, policies_in, read_policies
@@ -27,29 +30,52 @@ class Findings:
     warnings: tuple[Problem, ...]
     configurations: int
     policies: int
+    sets: tuple[CheckedSet, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSet:
+    """A set of policies without mistakes, and the documents that it was made of."""
+
+    documents: tuple[Document, ...]
+    policies: PolicySet
 
 
 def check(paths: Sequence[str], environ: Mapping[str, str]) -> Findings:
     """Look at files, folders and globs of configurations and policies."""
     given = _read(paths)
     errors = given.errors
-    sets = [(given.policies, DefaultAction.ALLOW, True)]
+    sets = [_Set(given.policies)]
     for path in given.configurations:
         try:
             config = load_config(path, environ=environ)
+            tools = {tool.name: tool.parameters for tool in config.tools if tool.name and tool.parameters}
             found = read_policies(config.policies, Path())
-            sets.append((found, config.default_action, config.admin.can_approve))
+            sets[0].schemas.update(tools)
+            sets.append(_Set(found, config.default_action, config.admin.can_approve, tools))
         except ConfigError as error:
             errors += error.problems
     warnings: list[Problem] = []
-    for policies, default_action, can_approve in sets:
+    checked: list[CheckedSet] = []
+    for one in sets:
         try:
-            compile_documents(policies, default_action, can_approve=can_approve)
-            warnings += _warnings(policies)
+            compiled = compile_documents(one.policies, one.default_action, can_approve=one.can_approve)
+            checked.append(CheckedSet(tuple(one.policies), compiled))
+            warnings += _warnings(one)
         except ConfigError as error:
             errors += error.problems
-    count = len({(document.file, document.places[()]) for policies, *_ in sets for document in policies})
-    return Findings(_once(errors), _once(warnings), len(given.configurations), count)
+    count = len({(document.file, document.places[()]) for one in sets for document in one.policies})
+    return Findings(_once(errors), _once(warnings), len(given.configurations), count, tuple(checked))
+
+
+@dataclass(slots=True)
+class _Set:
+    """Policies that are loaded together, and the schemas of the tools that are known beside them."""
+
+    policies: list[Document]
+    default_action: DefaultAction = DefaultAction.ALLOW
+    can_approve: bool = True
+    schemas: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -85,11 +111,15 @@ def _kind(document: Document) -> object:
     return document.value.get("kind") if isinstance(document.value, dict) else None
 
 
-def _warnings(documents: Sequence[Document]) -> Iterator[Problem]:
-    for found in unreachable_rules([document.value for document in documents]):
+def _warnings(checked: _Set) -> Iterator[Problem]:
+    documents = checked.policies
+    values = [document.value for document in documents]
+    for found in unreachable_rules(values):
         rule, behind = found.rule, found.behind
         yield documents[rule.document].problem(
             ("spec", "rules", rule.index),
             f"the rule '{rule.name}' can never be reached: every call that it matches ends "
             f"at '{behind.policy}/{behind.name}' before",
         )
+    for suspicion in suspicious_reads(values, checked.schemas):
+        yield documents[suspicion.document].value_problem(suspicion.path, suspicion.message)

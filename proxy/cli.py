@@ -13,7 +13,12 @@ import sys
 from collections.abc import Callable, Sequence
 
 from proxy import __version__, demo
-from proxy.checking import check
+from proxy.commands.check import add_check
+from proxy.commands.explain import add_explain
+from proxy.commands.replay import add_replay
+from proxy.commands.schema import add_schema
+from proxy.commands.terminal import Commands, tell
+from proxy.commands.test import add_test
 from proxy.config import Config
 from proxy.configfile import Overrides, load_config, parse_address
 from proxy.errors import ConfigError, Problem
@@ -34,6 +39,12 @@ examples:
       govern tool calls by the policies of a folder
   sidecall check --strict sidecall.yaml policies/
       look for mistakes in configuration and policies, without starting anything
+  sidecall test policies/ --coverage
+      run the test cases of policies
+  sidecall explain --call call.json --policies policies/
+      show which rules a call meets, what each compares, and what is decided
+  sidecall replay audit.jsonl --policies policies/
+      show which recorded calls would be decided otherwise
   sidecall demo-upstream
       a scripted endpoint without key or model, to try it out
 """
@@ -57,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ConfigError as error:
-        _tell(error.problems)
+        tell(error.problems)
         return EXIT_UNUSABLE
 
 
@@ -71,22 +82,19 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sidecall {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     _add_serve(commands)
-    _add_check(commands)
+    add_check(commands)
+    add_test(commands)
+    add_explain(commands)
+    add_replay(commands)
+    add_schema(commands)
     _add_demo(commands)
     return parser
-
-
-def _tell(problems: Sequence[Problem], prefix: str = "") -> None:
-    for problem in problems:
-        place = str(problem).removesuffix(problem.message)
-        line = f"{place}{prefix}{problem.message}".replace("\n", " ")
-        print(line, file=sys.stderr)
 
 
 # ---------------------------------------------------------------- serve
 
 
-def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_serve(commands: Commands) -> None:
     parser = commands.add_parser(
         "serve",
         help="run the proxy",
@@ -120,42 +128,10 @@ def _serve(options: argparse.Namespace) -> int:
     return serve(read(), reread=read)
 
 
-# ---------------------------------------------------------------- check
-
-
-def _add_check(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser(
-        "check",
-        help="look for mistakes in configuration and policies",
-        description="Compile configuration and policies without starting anything. Exit status: 0 when they can be "
-        "used, 1 for warnings under --strict, 2 for errors.",
-    )
-    parser.add_argument("paths", metavar="PATH", nargs="+", help="files, folders or globs")
-    parser.add_argument("--strict", action="store_true", help="make warnings errors")
-    parser.set_defaults(command=_check)
-
-
-def _check(options: argparse.Namespace) -> int:
-    findings = check(options.paths, os.environ)
-    _tell(findings.errors)
-    _tell(findings.warnings, prefix="warning: ")
-    if findings.errors:
-        return EXIT_UNUSABLE
-    print(
-        f"{_counted(findings.configurations, 'configuration')}, {_counted(findings.policies, 'policy', 'policies')}: "
-        f"no errors, {_counted(len(findings.warnings), 'warning')}"
-    )
-    return EXIT_FAILED if findings.warnings and options.strict else EXIT_OK
-
-
-def _counted(count: int, one: str, more: str | None = None) -> str:
-    return f"{count} {one if count == 1 else more or f'{one}s'}"
-
-
 # ---------------------------------------------------------------- demo-upstream
 
 
-def _add_demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_demo(commands: Commands) -> None:
     parser = commands.add_parser(
         "demo-upstream",
         help="run a scripted endpoint, to try things out",

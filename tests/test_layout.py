@@ -22,7 +22,10 @@ FLOOR = (
 )
 CONFIGURATION = tuple(
     f"proxy.{name}"
-    for name in ("checking", "config", "configfile", "policyfiles", "reachability", "settings", "toolconfig")
+    for name in (
+        *("argumentreads", "checking", "config", "configfile", "policyfiles", "reachability", "settings"),
+        "toolconfig",
+    )
 )
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The longest prefix that fits a module decides. Everybody may import the floor and the package's version.
@@ -51,6 +54,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "proxy.tools",
         "proxy.yamlfile",
     ),
+    "proxy.authoring": (*CONFIGURATION, "proxy.authoring", "proxy.core", "proxy.yamlfile"),
+    "proxy.commands": (*CONFIGURATION, "proxy.authoring", "proxy.commands", "proxy.core"),
     "proxy.cli": ("proxy",),
     "proxy.__main__": ("proxy.cli",),
 }

@@ -34,6 +34,11 @@ class Compared:
     found: str
     holds: bool | None
 
+    @property
+    def is_condition(self) -> bool:
+        """Whether it is about more than names and the request."""
+        return self.about in ("when", "args") or self.about.startswith("args.")
+
 
 def shown(value: Found) -> str:
     """A value on one line, cut where it is long."""

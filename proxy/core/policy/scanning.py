@@ -8,6 +8,7 @@ not known here.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 MAX_BYTES = 2048
@@ -103,6 +104,41 @@ def _reads(tokens: list[_Token]) -> list[Read]:
         for at, token in enumerate(tokens)
         if token.kind == "name" and not (at and tokens[at - 1].text == ".") and _text(tokens, at + 1) != "("
     ]
+
+
+def unguarded(source: str, guarded: Collection[Read] = ()) -> tuple[Read, ...]:
+    """What is read below `args`, `headers` and `metadata` without anything that asks first whether it is there: neither
+    the expression itself (`has(…)`, `'…' in …`) nor what is `guarded` already. Of a path only its first such part."""
+    tokens = _tokens(source)
+    asked = {*guarded, *_asked(tokens)}
+    found: dict[Read, None] = {}
+    for at, token in enumerate(tokens):
+        if token.kind != "name" or token.text not in _OPEN or (at and tokens[at - 1].text == "."):
+            continue
+        chain = _chain(tokens, at)
+        asks = _is_call(tokens, at - 1, "has")
+        parts = (chain[:length] for length in range(2, len(chain) + (0 if asks else 1)))
+        missing = next((part for part in parts if part not in asked), None)
+        if missing is not None:
+            found[missing] = None
+    return tuple(found)
+
+
+_OPEN = frozenset({"args", "headers", "metadata"})
+
+
+def _asked(tokens: list[_Token]) -> Iterator[Read]:
+    """What an expression asks for before it may read it."""
+    for at, token in enumerate(tokens):
+        if token.text == "(" and _is_call(tokens, at, "has") and at + 1 < len(tokens):
+            yield _chain(tokens, at + 1)
+        elif token.text == "in" and at and (key := _key(tokens[at - 1])) is not None and at + 1 < len(tokens):
+            yield (*_chain(tokens, at + 1), key)
+
+
+def _is_call(tokens: list[_Token], at: int, name: str) -> bool:
+    """Whether the bracket at a place opens the arguments of a function."""
+    return at >= 1 and tokens[at].text == "(" and tokens[at - 1].text == name
 
 
 def _chain(tokens: list[_Token], at: int) -> Read:

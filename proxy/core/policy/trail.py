@@ -15,7 +15,17 @@ from proxy.core.jsontext import Object
 from proxy.core.policy.comparing import Compared, compared_with_call, compared_with_request, shown
 from proxy.core.policy.effects import Change, Deferral, Effect, End
 from proxy.core.policy.rewriting import Rewrite
-from proxy.core.policy.rules import Limit, Redact, Replace, ResultRule, Rule, Truncate, Validate, Withhold
+from proxy.core.policy.rules import (
+    Limit,
+    Redact,
+    Replace,
+    RequireApproval,
+    ResultRule,
+    Rule,
+    Truncate,
+    Validate,
+    Withhold,
+)
 from proxy.core.policy.values import ABSENT, Found, same
 from proxy.core.policy.verdicts import Decision, ResultOutcome, RuleName
 from proxy.core.policy.views import CallView
@@ -32,6 +42,7 @@ class Outcome(StrEnum):
     """It is for the call, and found nothing to do."""
     CHANGED = "changed"
     DEFERRED = "deferred"
+    APPROVED = "approved"
     ENDED = "ended"
     FAILED = "failed"
     """It could not be evaluated."""
@@ -39,7 +50,7 @@ class Outcome(StrEnum):
     """The chain had ended before."""
 
 
-ACTED = frozenset({Outcome.CHANGED, Outcome.DEFERRED, Outcome.ENDED})
+ACTED = frozenset({Outcome.CHANGED, Outcome.DEFERRED, Outcome.APPROVED, Outcome.ENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +110,8 @@ class Trail:
                 self._add(rule, Outcome.CHANGED, compared, _changes(view.arguments(), effect.arguments))
             case Deferral():
                 self._add(rule, Outcome.DEFERRED, compared, "surfaced when the others of its batch have their results")
+            case None if isinstance(rule.action, RequireApproval):
+                self._add(rule, Outcome.APPROVED, compared, "a person approved it")
             case None:
                 self._add(rule, Outcome.PASSED, compared, _nothing(rule))
 
