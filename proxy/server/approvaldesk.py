@@ -23,6 +23,7 @@ from proxy.core.batch.approval import (
     decided,
     parse_approval,
     render_approval,
+    returned,
     used,
 )
 from proxy.core.jsontext import parse_own, render
@@ -90,6 +91,14 @@ class ApprovalDesk:
                     await self._change_of(approval.id, until - loop.time())
                 case _:
                     return PersonSaid(Word.PENDING, approval.id)
+
+    async def give_back(self, approval_id: str) -> None:
+        """A call did not go ahead after all: what approved it counts for the next. Raises StoreError."""
+        found = await self._load(approval_id)
+        if found is not None and found[0].state is ApprovalState.USED:
+            approval = returned(found[0])
+            entry = Write(_ENTRY + approval_id, render_approval(approval), approval.ttl + _KEPT, version=found[1])
+            await self._store.save([entry])  # where another was asked for by now, that one counts
 
     async def recall(self, ledger: Ledger, asked: AskPerson) -> PersonSaid:
         """What was said of this very call, once before; nobody is asked, and nothing is used up. Raises StoreError."""

@@ -116,6 +116,7 @@ class Relaying:
 
     async def _ended(self, stream: ChatStream, ended: Ended) -> list[Step]:
         self._settling.telling.batch(ended.batch, ended.held_for)
+        await self._settling.give_back(ended.batch, ended.conclusion)
         turn, text = self._turn(ended.index), content_text(ended.message.get("content"))
         match ended.conclusion.end:
             case End.FAIL:

@@ -80,6 +80,7 @@ class WholeSettling:
                 batch, cut=cut, closing=turn.closing, denied=turn.denied, stop_after=bounds.stop_after
             )
             self._settling.telling.batch(batch, [0.0] * len(batch))
+            await self._settling.give_back(batch, conclusion)
             if conclusion.end is not End.CONTINUE:
                 return await self._end(whole, choice, turn, batch=batch, conclusion=conclusion, index=index)
             await self._hold(whole, choice, turn, batch=batch, conclusion=conclusion, index=index)

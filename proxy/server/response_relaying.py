@@ -126,6 +126,7 @@ class ResponseRelaying:
             return self._again(stream, self._record, [judged.call for judged in batch])
         if self._keeping.request.background:
             conclusion = without_continuation(conclusion, batch, otherwise=LIMIT_REACHED)
+        await self._settling.give_back(batch, conclusion)
         answered = Answered(
             stream.response, stream.layout(), batch, conclusion, tuple(self._lead.items), self._lead.usage
         )

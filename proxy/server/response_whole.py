@@ -113,6 +113,7 @@ class ResponseAnswers:
                 whole.value, output.layout, batch, self._conclude(whole, turn, batch), whole.before, whole.usage
             )
             self._settling.telling.batch(batch, [0.0] * len(batch))
+            await self._settling.give_back(batch, answered.conclusion)
             if answered.conclusion.end is not End.CONTINUE:
                 self._keeping.was_seen(whole.value)
                 await self._end(whole, turn, answered)

@@ -76,6 +76,14 @@ class Settling:
         """A call of an answer in one piece, decided. Raises StoreError."""
         return await settled(judging, self._waited_for)
 
+    async def give_back(self, batch: Sequence[Judged], conclusion: Conclusion) -> None:
+        """What people approved for calls that do not go ahead counts for the next. Raises StoreError."""
+        for judged, stage in zip(batch, conclusion.stages, strict=True):
+            ended = conclusion.end in (End.STOP, End.FAIL, End.CLOSED) and stage is None
+            if judged.verdict.held or ended:
+                for approval_id in judged.verdict.approvals:
+                    await self.caller.consulting.desk.give_back(approval_id)
+
     async def _waited_for(self, asked: Consult) -> Reply:
         if isinstance(asked, CountCall):
             return await self.consult(asked)

@@ -27,6 +27,7 @@ class ApprovalEvent(StrEnum):
     APPROVE = "approve"  # a person says yes
     DENY = "deny"  # a person says no
     USE = "use"  # the call goes ahead
+    RETURN = "return"  # it did not go ahead after all, since its turn was ended
     EXPIRE = "expire"  # its time is over
 
 
@@ -36,6 +37,7 @@ TRANSITIONS: dict[tuple[ApprovalState, ApprovalEvent], ApprovalState] = {
     (ApprovalState.PENDING, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
     (ApprovalState.APPROVED, ApprovalEvent.USE): ApprovalState.USED,
     (ApprovalState.APPROVED, ApprovalEvent.EXPIRE): ApprovalState.EXPIRED,
+    (ApprovalState.USED, ApprovalEvent.RETURN): ApprovalState.APPROVED,
 }
 _ENDING = frozenset(state for state, event in TRANSITIONS if event is ApprovalEvent.EXPIRE)
 
@@ -91,6 +93,11 @@ def decided(approval: Approval, event: ApprovalEvent, *, note: str, now: float) 
 def used(approval: Approval, now: float) -> Approval:
     """The approval once its call goes ahead. Raises IllegalStepError."""
     return step(as_of(approval, now), ApprovalEvent.USE)
+
+
+def returned(approval: Approval) -> Approval:
+    """The approval once its call was kept back for another reason. Raises IllegalStepError."""
+    return step(approval, ApprovalEvent.RETURN)
 
 
 def render_approval(approval: Approval) -> bytes:

@@ -101,6 +101,7 @@ class _Run:
     """One call on its way through the rules."""
 
     __slots__ = (
+        "_approvals",
         "_approved",
         "_approved_by",
         "_changed_by",
@@ -121,6 +122,7 @@ class _Run:
         self._changed_by: RuleName | None = None
         self._approved_by: RuleName | None = None
         self._approved = ""  # the arguments that a person approved
+        self._approvals: list[str] = []
         self._original_history = False
         self._deferred = False
         self._ended_shadows: set[str] = set()
@@ -270,6 +272,7 @@ class _Run:
             raise EvaluationError("nobody could be asked")
         if said.word is Word.APPROVED:
             self._approved_by, self._approved = name, key
+            self._approvals.append(said.approval_id)
             return None
         if said.word is Word.DENIED:
             return _End(Decision.DENIED, blocked_text(name, denial(said)), denial(said))
@@ -336,6 +339,7 @@ class _Run:
             failed=end.failed,
             shadows=tuple(self._shadows),
             errors=tuple(self._errors),
+            approvals=tuple(self._approvals),
         )
 
     def _undecided(self) -> Verdict:
@@ -347,6 +351,7 @@ class _Run:
             message=NO_POLICY,
             shadows=tuple(self._shadows),
             errors=tuple(self._errors),
+            approvals=tuple(self._approvals),
         )
 
     def _goes_ahead(self, name: RuleName) -> Verdict:
@@ -362,6 +367,7 @@ class _Run:
             deferred=self._deferred,
             shadows=tuple(self._shadows),
             errors=tuple(self._errors),
+            approvals=tuple(self._approvals),
         )
 
 

@@ -95,6 +95,7 @@ class Verdict:
     canonical because a rule looked at a text with two readings; None leaves it as the model wrote it.
     `original_history` restores the model's own text upstream. `failed` says that the call is blocked because a
     rule could not be evaluated. `errors` names every such rule, also those that `failurePolicy: Ignore` skipped.
+    `approvals` are the ids of what people approved for it; where the call does not go ahead they count for another.
     """
 
     decision: Decision
@@ -109,6 +110,7 @@ class Verdict:
     failed: bool = False
     shadows: tuple[Shadow, ...] = ()
     errors: tuple[RuleName, ...] = ()
+    approvals: tuple[str, ...] = ()
 
     @property
     def held(self) -> bool:

@@ -19,12 +19,13 @@ def together(verdicts: list[Verdict], text: str | None) -> Verdict:
     """One verdict: held whole when the last of them is, since judging stops there; `text` is the wrapper's own."""
     shadows = tuple(dict.fromkeys(shadow for verdict in verdicts for shadow in verdict.shadows))
     errors = tuple(dict.fromkeys(error for verdict in verdicts for error in verdict.errors))
+    approvals = tuple(one for verdict in verdicts for one in verdict.approvals)
     last = verdicts[-1]
     if last.held:
-        return replace(last, shadows=shadows, errors=errors)
+        return replace(last, shadows=shadows, errors=errors, approvals=approvals)
     named = next((verdict for verdict in verdicts if verdict.rule), last)
     deferred = any(verdict.deferred for verdict in verdicts)
-    return replace(named, text=text, deferred=deferred, shadows=shadows, errors=errors)
+    return replace(named, text=text, deferred=deferred, shadows=shadows, errors=errors, approvals=approvals)
 
 
 def calls_in_wrapper(view: CallView) -> list[ToolCall]:

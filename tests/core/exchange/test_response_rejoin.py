@@ -27,7 +27,7 @@ from proxy.core.policy.verdicts import ResultOutcome
 from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.response_items import read_call
 from proxy.core.protocol.response_request import ResponseRequest, read_request
-from tests.core.policy.engine import policies, rule
+from tests.core.policy.engine import finish, policies, rule
 
 Item = dict[str, Any]
 USER: Item = {"role": "user", "content": "hi"}
@@ -140,7 +140,7 @@ RULES = policies(
 def judged(*items: Item, calls: dict[str, ToolCall] | None = None) -> list[tuple[ResultOutcome, Item | None]]:
     sent = Sent.of(request(*items))
     judge = Judge(RULES.for_request(RequestFacts()), RequestFacts(), ())
-    found = judge_results(sent, calls or {}, judge=judge)
+    found = finish(judge_results(sent, calls or {}, judge=judge))
     again = results_again(sent, found)
     assert [raw for i, raw in enumerate(again) if all(j.index != i for j in found)] == [
         raw for i, raw in enumerate(sent.raws) if all(j.index != i for j in found)

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from proxy.core.policy.compile import PolicyProblems, compile_policies
-from proxy.core.policy.decide import DefaultAction, RuleName
+from proxy.core.calls import Owner, RequestFacts
+from proxy.core.policy.compile import Handled, PolicyProblems, compile_policies
+from proxy.core.policy.decide import DefaultAction, Needs, RuleName
 from proxy.core.policy.model import read_document
 from tests.core.policy.engine import NO, documents, policies, rule, source
 
@@ -52,3 +53,18 @@ def test_a_digest_tells_sets_apart() -> None:
 def test_a_set_is_empty_when_it_can_touch_nothing(found: Any, empty: bool) -> None:
     """A default that blocks and a limit on parallel calls govern without a rule."""
     assert found.is_empty is empty
+
+
+@pytest.mark.parametrize(
+    ("handled", "holds", "results"),
+    [(Handled(), True, True), (Handled(results=False), True, False), (Handled(calls=False), False, True)],
+)
+def test_a_python_object_has_a_say_in_what_it_handles(handled: Handled, holds: bool, results: bool) -> None:
+    """One that looks at results alone holds no call, and the other way round; the rule counts once."""
+    found = compile_policies(
+        documents([rule(middleware="a.b:c")]), default_action=DefaultAction.ALLOW, handles=lambda target: handled
+    )
+    chain = found.for_request(RequestFacts())
+    assert (chain.could_hold, chain.has_result_rules) == (holds, results)
+    assert chain.needs("t", Owner.CLIENT) is (Needs.ARGUMENTS if holds else Needs.NAME)
+    assert (found.middleware, found.rules) == (frozenset({"a.b:c"}), (RuleName("p0", "r"),))

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.jsontext import Json, SpelledFloat, SpelledInt, render_text
-from proxy.core.policy.values import ABSENT, exact, keyed, look_up, plain, same
+from proxy.core.jsontext import Json, SpelledFloat, SpelledInt, parse_exact, render_text
+from proxy.core.policy.values import ABSENT, canonical, exact, keyed, look_up, plain, same
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,28 @@ def test_plain_numbers_are_pythons_own() -> None:
     assert isinstance(found, dict)
     assert isinstance(found["a"], list)
     assert [type(value) for value in found["a"]] == [float, int, str]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        ('{"a":1,"b":[true,null]}', '{ "b" : [true, null], "a" : 1.0 }', True),
+        ('{"a":100}', '{"a":1e2}', True),
+        ('{"a":0.10}', '{"a":1E-1}', True),
+        ('{"a":-0.0}', '{"a":0}', True),
+        ('{"a":"caf\u00e9"}', '{"a":"café"}', True),
+        ('{"a":1}', '{"a":"1"}', False),
+        ('{"a":1}', '{"a":true}', False),
+        ('{"a":1}', '{"a":1,"b":null}', False),
+        ('{"a":0.1}', '{"a":0.10000000000000000001}', False),
+        ('{"a":10000000000000000000001}', '{"a":10000000000000000000002}', False),
+        ('{"a":1e-99999999999999999999}', '{"a":0}', False),
+        ('{"a":"e\u0301"}', '{"a":"é"}', False),
+        ('{"a":[1,2]}', '{"a":[2,1]}', False),
+        ('{"a":-1}', '{"a":1}', False),
+        ('{"a":10}', '{"a":1}', False),
+    ],
+)
+def test_a_canonical_text_is_the_same_for_the_same_value_alone(one: str, other: str, equal: bool) -> None:
+    """However it is spelled; numbers by their exact value."""
+    assert (canonical(parse_exact(one).value) == canonical(parse_exact(other).value)) is equal
