@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from proxy.errors import UpstreamError
 from tests.core.exchange.response_streams import (
@@ -505,3 +507,50 @@ def test_a_hosted_tool_of_the_same_kind_is_no_call() -> None:
     assert relay(world, data, hosted=["shell"]).out == data
     layout = relay(world, data, hosted=["shell"]).layouts[0]
     assert [json.loads(part)["id"] for part in layout if isinstance(part, bytes)] == ["sh_1", "msg_1"]
+
+
+# ---------------------------------------------------------------- anything at all
+
+
+@st.composite
+def mangled(draw: st.DrawFn) -> list[Event]:
+    """A stream of which events are lost, said twice, or out of order, and names left out."""
+    names = draw(st.lists(st.sampled_from(["delete_file", "search", "show"]), min_size=1, max_size=4))
+    items = [
+        call(name, PATH if name == "delete_file" else OVER, f"call_{n}_aaaaaaaaaaaaaaaa", custom=draw(st.booleans()))
+        for n, name in enumerate(names)
+    ]
+    items.insert(draw(st.integers(0, len(items))), message("Hm."))
+    events = copy.deepcopy(events_of(*items, output=draw(st.sampled_from(["all", [], None]))))
+    for _ in range(draw(st.integers(0, 12))):
+        at = draw(st.integers(0, len(events) - 1))
+        match draw(st.sampled_from(["lose", "twice", "move", "unname", "unplace", "untie"])):
+            case "lose" if len(events) > 1:
+                del events[at]
+            case "twice":
+                events.insert(draw(st.integers(0, len(events))), copy.deepcopy(events[at]))
+            case "move":
+                events.insert(draw(st.integers(0, len(events) - 1)), events.pop(at))
+            case "unname" if "output_index" in events[at]:
+                events[at].pop("item_id", None)
+            case "unplace" if "item_id" in events[at]:
+                events[at].pop("output_index", None)
+            case "untie" if "item" in events[at]:
+                events[at]["item"].pop("id", None)
+    return numbered(events)
+
+
+@settings(max_examples=200, deadline=None, report_multiple_bugs=False)
+@given(mangled())
+def test_whatever_becomes_of_a_stream_nothing_of_a_held_call_is_sent(events: list[Event]) -> None:
+    """And what is sent has no gaps in its numbers."""
+    data = sse(events)
+    got = relay(WORLD, data, NEXT, NEXT)
+    pieces = [data[at : at + 61] for at in range(0, len(data), 61)]
+    assert lines(relay(WORLD, pieces, NEXT, NEXT).out) == lines(got.out)
+    assert got.error is None or isinstance(got.error, UpstreamError)
+    if all(judged.call.name for ended in got.ended for judged in ended.batch):  # else nobody can say whose it is
+        assert b"doomed" not in got.out
+    assert b"delete_file" not in got.out
+    numbers = [event["sequence_number"] for event in values(got.out)]
+    assert numbers == list(range(min(numbers, default=0), max(numbers, default=-1) + 1))
