@@ -175,15 +175,19 @@ def check(history: Sequence[Item]) -> None:
     """Every call has one result, behind all calls of its batch and in their order; no result is without its call; and
     reasoning stands before an item that it led to. Raises RefusedError."""
     owed: list[str] = []
+    answering = False
     for number, item in enumerate(history):
         kind = item.get("type", "message")
-        if is_call(item):
-            owed.append(_name(item))
+        if is_call(item) or item.get("role") == "assistant":
+            if owed and answering:
+                raise RefusedError(f"No tool output found for {owed} at {number}: {json.dumps(item)}")
+            owed += [_name(item)] if is_call(item) else []
         elif kind.endswith("_output") or kind == "mcp_approval_response":
             answered = item.get("call_id") or item.get("approval_request_id") or item.get("id")
             if not owed or answered != owed[0]:
                 raise RefusedError(f"No tool call found for output of {answered!r} at {number}; owed: {owed}")
             owed.pop(0)
+            answering = bool(owed)
         elif kind == "message" and owed:
             raise RefusedError(f"No tool output found for {owed} at {number}: {json.dumps(item)}")
         elif kind == "reasoning" and not _leads_on(history[number + 1 :]):
