@@ -103,7 +103,7 @@ def replay(
                 continue
             flip = _flip(call, before, verdict)
             if flip is not None:
-                _note(found, call, flip, new.retrace(call) if why and _wants_example(found, flip) else None)
+                _note(found, call, flip, trail=new.retrace(call) if why and _wants_example(found, flip) else None)
     found.unreadable = lines.unreadable
     return found
 
@@ -128,7 +128,7 @@ def _decided(verdict: Verdict) -> Decided:
     return Decided(str(verdict.decision), verdict.policy, verdict.rule)
 
 
-def _note(found: Replay, call: RecordedCall, flip: Flip, trail: Trail | None) -> None:
+def _note(found: Replay, call: RecordedCall, flip: Flip, *, trail: Trail | None) -> None:
     found.flipped += 1
     found.flips[flip] += 1
     subject = call.subject

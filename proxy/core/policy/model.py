@@ -43,9 +43,9 @@ class Document(BaseModel):
     )
 
     def given(self) -> dict[str, Any]:
-        """The values that the document gives, by its keys."""
-        fields = type(self).model_fields
-        return {fields[name].alias or name: getattr(self, name) for name in self.model_fields_set}
+        """The values that the document gives, by its keys, in the order of the model."""
+        fields = type(self).model_fields.items()
+        return {f.alias or name: getattr(self, name) for name, f in fields if name in self.model_fields_set}
 
 
 class ConditionModel(Document):

@@ -91,42 +91,46 @@ class Trail:
 
     def silenced(self, rule: Rule) -> None:
         """A rule before it, of the same policy in shadow mode, would have ended the chain."""
-        self._add(rule, Outcome.UNREACHED, (), "a shadow rule of its policy would have ended the chain")
+        self._add(rule, Outcome.UNREACHED, (), said="a shadow rule of its policy would have ended the chain")
 
     def failed(self, rule: Rule | ResultRule, view: CallView, error: Exception) -> None:
         """The rule could not be evaluated."""
         done = "the rule is skipped" if rule.origin.ignores_errors else "so the call is blocked"
         if isinstance(rule, ResultRule) and not rule.origin.ignores_errors:
             done = "so the result is withheld"
-        self._add(rule, Outcome.FAILED, tuple(compared_with_call(rule.guard, view)), f"{error}; {done}")
+        self._add(rule, Outcome.FAILED, tuple(compared_with_call(rule.guard, view)), said=f"{error}; {done}")
 
     def did(self, rule: Rule, view: CallView, effect: Effect) -> None:
         """The rule is for the call, and this is its effect. The call is as the rule found it."""
         compared = tuple(compared_with_call(rule.guard, view))
         match effect:
             case End():
-                self._add(rule, Outcome.ENDED, compared, _end(effect))
+                self._add(rule, Outcome.ENDED, compared, said=_end(effect))
             case Change():
-                self._add(rule, Outcome.CHANGED, compared, _changes(view.arguments(), effect.arguments))
+                self._add(rule, Outcome.CHANGED, compared, said=_changes(view.arguments(), effect.arguments))
             case Deferral():
-                self._add(rule, Outcome.DEFERRED, compared, "surfaced when the others of its batch have their results")
+                self._add(
+                    rule, Outcome.DEFERRED, compared, said="surfaced when the others of its batch have their results"
+                )
             case None if isinstance(rule.action, RequireApproval):
-                self._add(rule, Outcome.APPROVED, compared, "a person approved it")
+                self._add(rule, Outcome.APPROVED, compared, said="a person approved it")
             case None:
-                self._add(rule, Outcome.PASSED, compared, _nothing(rule))
+                self._add(rule, Outcome.PASSED, compared, said=_nothing(rule))
 
     def did_to_result(self, rule: ResultRule, view: CallView, outcome: ResultOutcome) -> None:
         """The rule is for the result, and did this to it."""
         compared = tuple(compared_with_call(rule.guard, view)) if view.tool.name else ()
         if outcome is not ResultOutcome.OK:
-            self._add(rule, Outcome.CHANGED, compared, str(outcome))
+            self._add(rule, Outcome.CHANGED, compared, said=str(outcome))
         elif all(one.holds for one in compared):
-            self._add(rule, Outcome.PASSED, compared, "there is nothing to change")
+            self._add(rule, Outcome.PASSED, compared, said="there is nothing to change")
         else:
             self._add(rule, Outcome.SKIPPED, compared)
 
-    def _add(self, rule: Rule | ResultRule, outcome: Outcome, compared: tuple[Compared, ...], said: str = "") -> None:
-        self.steps.append(_step(rule, outcome, compared, said))
+    def _add(
+        self, rule: Rule | ResultRule, outcome: Outcome, compared: tuple[Compared, ...], *, said: str = ""
+    ) -> None:
+        self.steps.append(_step(rule, outcome, compared, said=said))
 
 
 def not_for_request(rule: Rule | ResultRule, facts: RequestFacts) -> Step:
@@ -136,10 +140,10 @@ def not_for_request(rule: Rule | ResultRule, facts: RequestFacts) -> Step:
 
 def unreached(rule: Rule | ResultRule) -> Step:
     """The step of a rule that a call did not come to."""
-    return _step(rule, Outcome.UNREACHED, (), "the chain had ended")
+    return _step(rule, Outcome.UNREACHED, (), said="the chain had ended")
 
 
-def _step(rule: Rule | ResultRule, outcome: Outcome, compared: tuple[Compared, ...], said: str = "") -> Step:
+def _step(rule: Rule | ResultRule, outcome: Outcome, compared: tuple[Compared, ...], *, said: str = "") -> Step:
     return Step(rule.origin.name, action_name(rule), rule.origin.shadow, outcome, compared, said)
 
 
