@@ -80,3 +80,39 @@ def test_a_rule_that_is_never_reached_is_a_warning() -> None:
         "at 'orders/no-deletes' before"
     ]
     assert findings.errors == ()
+
+
+def test_approval_that_nobody_could_give() -> None:
+    """A configuration without a token or `insecure` is wrong with it; policies by themselves are not."""
+    rule = POLICY + "    - {name: ask, requireApproval: {}}\n"
+    errors, _ = lines(found("config.yaml", config=CONFIG, policy=rule))
+    assert [error.partition(" ")[0] for error in errors] == ["policy.yaml:9:19:"]
+    assert lines(found("policy.yaml", policy=rule)) == ([], [])
+    insecure = CONFIG + "admin: {insecure: true}\n"
+    assert lines(found("config.yaml", config=insecure, policy=rule)) == ([], [])
+
+
+def test_suspicious_reads_are_warnings_with_the_schemas_of_the_configuration() -> None:
+    """Its tools are known to policies that are given beside it."""
+    policy = POLICY.replace("delete_*", "price").replace("block:", "when: args.id == '' && args.nr == ''\n      block:")
+    tool = (
+        "tools: [{name: price, parameters: {type: object, properties: {id: {}}, required: [id]}, "
+        "http: {method: GET, url: 'http://h/{id}'}}]\n"
+    )
+    _, warnings = lines(found("policy.yaml", policy=policy, sidecall=CONFIG + tool))
+    assert [warning.partition(" is read")[0] for warning in warnings] == [
+        "policy.yaml:8:13: args.id",
+        "policy.yaml:8:13: args.nr",
+    ]
+    _, warnings = lines(found("policy.yaml", "sidecall.yaml"))
+    assert warnings == [
+        "policy.yaml:8:13: args.nr is read without has(args.nr): where it is absent, the rule cannot be evaluated",
+        "policy.yaml:8:13: the schema of the tool has no argument 'nr'",
+    ]
+
+
+def test_sets_without_mistakes_are_handed_on() -> None:
+    """What was given, and what each configuration names."""
+    findings = found("policy.yaml", "sidecall.yaml", policy=POLICY, sidecall=CONFIG)
+    assert [(len(one.documents), one.policies.policies) for one in findings.sets] == [(1, ("orders",))] * 2
+    assert found("policy.yaml", policy=POLICY.replace("block:", "blok:")).sets == ()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.policy.scanning import MAX_DEPTH, scan
+from proxy.core.policy.scanning import MAX_DEPTH, scan, unguarded
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,21 @@ def test_what_could_exhaust_the_library_is_refused(source: str, said: str) -> No
 def test_comprehensions_one_after_another_are_taken() -> None:
     """A comprehension over what another gave is no nesting."""
     assert scan("args.xs.filter(x, x > 1).all(y, y < 2)").bound == {"x", "y"}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("args.a.b", [("args", "a")]),
+        ("has(args.a) && args.a.b == 1", [("args", "a", "b")]),
+        ("has(args.a.b)", [("args", "a")]),
+        ("'a' in args && args.a == 1", []),
+        ("'b' in args.a", [("args", "a")]),
+        ("args.a.size() > 1 && x.args.a == 1", [("args", "a")]),
+        ("size(args) > 1 && args == {}", []),
+    ],
+)
+def test_reads_that_nothing_asks_for_are_found(source: str, expected: list[tuple[str, ...]]) -> None:
+    """Of a path the first part that may be absent; whole variables always are there."""
+    assert list(unguarded(source)) == expected
+    assert list(unguarded(source, [("args", "a"), ("args", "a", "b")])) == []
