@@ -1,5 +1,6 @@
 # make run    the proxy in front of SIDECALL_UPSTREAM, or of a scripted upstream that needs no key
 # make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
+# make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get
 # All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
 
 PYTHON ?= python3
@@ -10,13 +11,17 @@ UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.1
 	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-emit-build-options \
 	--custom-compile-command "make lock"
 
-.PHONY: run test lint lock clean
+.PHONY: run test test-kubernetes lint lock clean
 
 run: .venv/installed
 	@scripts/run
 
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto
+
+test-kubernetes: .venv/installed-dev
+	@scripts/kubernetes-tools
+	SIDECALL_TOOLS=$(CURDIR)/.venv/tools $(BIN)/pytest -n 2 --dist loadfile tests/kubernetes
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .
