@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.core.calls import RequestFacts
 from proxy.core.policy.verdicts import DefaultAction
 from proxy.errors import ConfigError
 from proxy.policyfiles import find_files, fingerprint, load_policies, read_policies
@@ -243,3 +244,43 @@ def test_a_name_that_two_policies_have_is_told_with_both_places(write: Write, tm
     write("b.yaml", policy("other") + "---\n" + policy("same"))
     (told,) = complaints(tmp_path, "a.yaml", "b.yaml")
     assert told == ("b.yaml:10:12: the policy name 'same' is taken by a.yaml:3; expected a name of its own")
+
+
+# ---------------------------------------------------------------- what decides elsewhere
+
+
+def test_an_object_that_cannot_be_had_is_told_where_it_is_named(write: Write, tmp_path: Path) -> None:
+    """All at once, each at its name; one that can be had is no problem."""
+    write(
+        "a.yaml",
+        policy(
+            "a",
+            "{name: a, middleware: 'no_such_house:rules'}",
+            "{name: b, middleware: 'tests.tools.house_rules:scripted'}",
+            "{name: c, middleware: 'tests.tools.house_rules:nothing'}",
+        ),
+    )
+    assert complaints(tmp_path, "a.yaml") == [
+        "a.yaml:6:29: the module no_such_house cannot be imported (no_such_house is missing); "
+        "expected it on the path of Python (PYTHONPATH)",
+        "a.yaml:8:29: tests.tools.house_rules:nothing has neither on_call nor on_result",
+    ]
+
+
+def test_an_object_holds_only_what_it_has_a_say_in(write: Write, tmp_path: Path) -> None:
+    """One with `on_result` alone makes no call wait."""
+    write("a.yaml", policy("a", "{name: a, middleware: 'tests.tools.house_rules:late'}"))
+    found = load_policies(["a.yaml"], tmp_path)
+    chain = found.for_request(RequestFacts())
+    assert (chain.could_hold, chain.has_result_rules) == (False, True)
+    assert found.middleware == {"tests.tools.house_rules:late"}
+
+
+def test_approval_needs_somebody_who_can_give_it(write: Write, tmp_path: Path) -> None:
+    """A set that would hold calls for nobody is refused at the rule, in shadow mode too."""
+    write("a.yaml", policy("a", "{name: a, block: {}}", "{name: b, requireApproval: {}}"))
+    with pytest.raises(ConfigError) as caught:
+        load_policies(["a.yaml"], tmp_path, can_approve=False)
+    (told,) = (str(problem) for problem in caught.value.problems)
+    assert told.startswith(f"{tmp_path}/a.yaml:7:17: nobody could approve this: expected admin.token")
+    assert load_policies(["a.yaml"], tmp_path).asks_people
