@@ -36,7 +36,7 @@ from tests.e2e.sidecall import policy, rule, sidecall
 from tests.fake_upstream import Asked, FakeUpstream
 
 FUNCTIONS = ("search", "fetch", "delete", "ping", "count", "send", "cap")
-ROOMY = {
+ROOMY: dict[str, Any] = {
     "continuations": {"max": 1000, "maxConsecutiveErrors": 1000, "restoreBytes": "16Mi"},
     "denials": {"stopAfter": 1000},
 }
