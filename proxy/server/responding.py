@@ -26,6 +26,7 @@ from proxy.core.exchange.response_rejoin import (
 from proxy.core.exchange.response_rounds import ResponseQuestion, first_question
 from proxy.core.exchange.results import JudgedResult
 from proxy.core.history import EntryKind
+from proxy.core.protocol.response_digests import shown_digests
 from proxy.core.protocol.response_events import is_own_id
 from proxy.core.protocol.response_items import is_reference, result_items
 from proxy.core.protocol.response_request import ResponseRequest, declaration
@@ -131,16 +132,22 @@ class Responding(Conversing):
         form = response_form(self._request)
         ids = {str(c.call_id) for e in items.entries for c in e.calls if c.call_id}
         ids |= {e.call_id for e in items.entries if e.kind is EntryKind.RESULT and e.call_id}
-        texts = [] if remembered else [e.index for e in items.entries if _may_end_a_turn(items.values[e.index])]
-        digests = {index: form.digest_of(items.values[index]) for index in texts}
+        texts = [e.index for e in items.entries if _may_end_a_turn(items.values[e.index])]
+        digests = {} if remembered else shown_digests(self._request, items.values)
+        for index in texts:
+            digests[index] = [form.digest_of(items.values[index]), *digests.get(index, ())]
         try:
-            known = await self._ledger.know(sorted(ids), list(digests.values()))
+            known = await self._ledger.know(sorted(ids), [d for places in digests.values() for d in places])
         except StoreError:
             if ids and self._judge.could_hold and self._services.config.state.on_unavailable == "refuse":
                 raise
             return Known(), items, Found()
         items = items.with_references(known.batches)
-        turns = {index: known.turns[digest] for index, digest in digests.items() if digest in known.turns}
+        turns = {
+            index: known.turns[next(d for d in places if d in known.turns)]
+            for index, places in digests.items()
+            if any(d in known.turns for d in places)
+        }
         found = find(items.entries, known.pointers, batches=known.batches, turns=turns, remembered=remembered)
         return known, items, found
 
@@ -170,7 +177,7 @@ class Responding(Conversing):
         limit = self._services.config.continuations.restore_bytes
         out = pieces(items.entries, found, runs=runs, restore_bytes=limit)
         denied = denied_in_a_row(items.entries, out, before.denied if before else 0)
-        rendering = Rendering(items, results_again(items, judged), remembered=self._remembers(before))
+        rendering = Rendering(items, results_again(items, judged))
         rendered = [*owed, *rendering.items(out)]
         carried = bool(before and before.carried)
         return (None if rendered == list(items.raws) and not carried else rendered), denied

@@ -12,15 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core import jsontext
-from proxy.core.batch.record import CallRecord, ResponseRecord, Round, RoundResult
+from proxy.core.batch.record import CallRecord, ResponseRecord, Round, RoundResult, TurnRecord
 from proxy.core.calls import Kind, Owner
 from proxy.core.exchange.judging import Conclusion, End, Judged, is_blocked
 from proxy.core.exchange.response_rejoin import NOT_RUN
 from proxy.core.exchange.response_rounds import Layout, batch_message, denied_after, round_message
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn, call_records
 from proxy.core.policy.verdicts import Decision, Verdict
+from proxy.core.protocol.response_digests import answer_digests
 from proxy.core.protocol.response_events import own_message_id
-from proxy.core.protocol.response_items import message_item, read_record, sent_back
+from proxy.core.protocol.response_items import message_item, message_text, read_record, sent_back
 from proxy.core.protocol.response_request import ResponseRequest
 from proxy.errors import StoreError
 from proxy.server.remembering import Memory
@@ -105,6 +106,7 @@ class Keeping:
         stored, owed = self.stored(answered.response), self._results(answered)
         layout = [item for item in answered.layout if isinstance(item, bytes)]
         message = message_item(said, own_message_id(answered.id)) if said else _last_message(layout)
+        also = self._digests(turn, answered, layout=layout, said=said)
         if answered.batch:
             items = round_message(answered.layout, answered.batch, stored=stored)
             turn.rounds.append(Round(items, owed))
@@ -115,9 +117,22 @@ class Keeping:
                 content.append(jsontext.render(message))
             own = jsontext.array([item for item in content if item is not None])
             await self.settling.keep_turn(turn, message, content=jsontext.parse_own(own))
+            for digest in also:
+                await self.settling.ledger.save_turn(digest, TurnRecord(own.decode(), tuple(turn.rounds)))
         records = call_records(answered.batch, answered.conclusion, [None] * len(answered.batch))
         await self._remember(turn, answered, records, owed=owed, said=said)
         return said
+
+    def _digests(self, turn: ChoiceTurn, answered: Answered, *, layout: Sequence[bytes], said: str) -> list[str]:
+        """What a turn that ends in text is found by where the client keeps no ids; where the upstream keeps the
+        conversation nobody looks for it."""
+        if self.request.remembered or not (turn.rounds or answered.batch):
+            return []
+        hidden = self.request.wants_json and not self.request.streams  # then the last round's text alone is shown
+        rounds = [] if hidden else [jsontext.parse_own(done.message.encode()) for done in turn.rounds]
+        items = [*(item for items in rounds for item in items), *(jsontext.parse_own(raw) for raw in layout)]
+        texts = [message_text(item) for item in items if isinstance(item, dict) and item.get("type") == "message"]
+        return answer_digests(self.request, [*texts, *([said] if said else [])])
 
     async def fail(self, turn: ChoiceTurn, answered: Answered) -> None:
         """Keep what a conversation is owed for a turn that a rule failed: the client will not know the response."""

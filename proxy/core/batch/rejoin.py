@@ -8,7 +8,7 @@ history gives the same pieces for as long as the ledger remembers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from proxy.core.batch.ledger import Run
@@ -34,6 +34,8 @@ class Anchor:
     """A batch that a history shows. `shown` are the client's own calls by ordinal (the ones it edited included),
     `results` the entries of its results by ordinal, `entries` the assistant's entries that show its calls, `extra`
     calls of those entries that belong to no batch, `dropped` entries of results that a client made up for held calls.
+    `recalled`: the upstream has its calls, and results alone show them here; a client that names the response before
+    may still send calls that came behind that one.
     """
 
     batch: BatchRecord
@@ -44,6 +46,7 @@ class Anchor:
     due: tuple[int, ...] = ()
     extra: tuple[tuple[int, int], ...] = ()
     dropped: tuple[int, ...] = ()
+    recalled: bool = False
 
     @property
     def released(self) -> bool:
@@ -99,11 +102,13 @@ def find(
                 extras.append((entry.index, position))
             else:
                 of_batch[ordinal] = (entry.index, call)
+    sent = {batch_id for batch_id, calls in shown.items() if calls}
     if remembered:
         _show_answered(shown, entries, pointers=pointers, batches=batches)
     usable = {index: turn for index, turn in turns.items() if not turn.unclear}
-    anchors = tuple(_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items() if calls)
-    return Found(anchors, usable, frozenset(mismatched))
+    anchors = [_anchor(batches[b], calls, entries=entries, extras=extras) for b, calls in shown.items() if calls]
+    found = tuple(anchor if anchor.batch.batch_id in sent else replace(anchor, recalled=True) for anchor in anchors)
+    return Found(found, usable, frozenset(mismatched))
 
 
 def _show_answered(
@@ -233,7 +238,8 @@ def pieces(
     for entry in entries:
         if entry.index in first:
             anchor = first[entry.index]
-            out += [PutRound(r, (False,) * len(r.results)) for r in anchor.batch.rounds]
+            rounds = () if anchor.recalled else anchor.batch.rounds
+            out += [PutRound(r, (False,) * len(r.results)) for r in rounds]
             out.append(PutBatch(anchor, tuple(_results(anchor, runs))))
         elif entry.index in found.turns:
             turn = found.turns[entry.index]

@@ -8,7 +8,7 @@ the record's order. Where the upstream keeps the conversation, only results are 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -31,7 +31,6 @@ from proxy.core.protocol.response_items import (
     edited_call,
     is_reference,
     item_identities,
-    item_identity,
     message_text,
     result_items,
 )
@@ -152,22 +151,24 @@ def _whole(item: dict[str, Any], text: str) -> dict[Path, bytes | None]:
 
 
 class _Shown:
-    """The client's items, found again by what tells them apart; each is taken once."""
+    """The client's items, found again by what tells them apart; each is taken once. `ends` are messages that ended
+    turns: some frameworks put all that was said in a turn into the last, under the id of the first."""
 
     def __init__(self, sent: Sent) -> None:
         self._sent = sent
+        self.ends: frozenset[int] = frozenset()
         self._free: dict[tuple[str, str], list[int]] = {}
         self.taken: set[int] = set()
         for index, value in enumerate(sent.values):
-            if isinstance(value, dict) and (identity := item_identity(value)):  # by its id alone where it has one
+            for identity in item_identities(value) if isinstance(value, dict) else ():
                 self._free.setdefault(identity, []).append(index)
 
-    def take(self, item: dict[str, Any], near: int) -> int | None:
-        """Where the client shows an item of the turn around the entry `near`."""
+    def take(self, item: dict[str, Any], near: int, end: int | None = None) -> int | None:
+        """Where the client shows an item of the turn around the entry `near`; of all ends, it may be `end`."""
         first, last = self._turn(near)
         for identity in item_identities(item):
             for place in self._free.get(identity, ()):
-                if first <= place <= last and place not in self.taken:
+                if first <= place <= last and place not in self.taken and (place == end or place not in self.ends):
                     self.taken.add(place)
                     return place
         return None
@@ -180,17 +181,32 @@ class _Shown:
         return before + 1, behind - 1
 
 
-class Rendering:
-    """The items that the upstream gets. `raws` are the client's, with their results as rules left them; `remembered`:
-    the upstream has the calls."""
+@dataclass(frozen=True, slots=True)
+class _Laid:
+    """An item of a round; `value` None: a call of a batch, as it goes up. `by_id`: the client may name it by its id;
+    `end`: where it shows the end of the turn, which may be this."""
 
-    def __init__(self, sent: Sent, raws: Sequence[bytes], *, remembered: bool) -> None:
+    raw: bytes
+    value: Any
+    held: bool = False
+    by_id: bool = True
+    end: int | None = None
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self.value is not None and self.value.get("type") == "reasoning"
+
+
+class Rendering:
+    """The items that the upstream gets. `raws` are the client's, with their results as rules left them."""
+
+    def __init__(self, sent: Sent, raws: Sequence[bytes]) -> None:
         self._sent = sent
         self._raws = raws
-        self._remembered = remembered
         self._shown = _Shown(sent)
 
     def items(self, pieces: Sequence[Piece]) -> list[bytes]:
+        self._shown.ends = frozenset(piece.index for piece in pieces if isinstance(piece, PutText))
         rendered = [(piece, self._put(piece, near)) for piece, near in _with_places(pieces)]
         out: list[bytes] = []
         for piece, put in rendered:
@@ -209,74 +225,95 @@ class Rendering:
 
     def _put(self, piece: Piece, near: int) -> list[bytes]:
         match piece:
-            case PutRound(hidden, trimmed) if not self._remembered:
+            case PutRound(hidden, trimmed):
                 return [*self._round(hidden, near), *round_results(hidden, trimmed)]
             case PutText(index, content):
-                return list(self._last_round(content, index))
+                return self._last_round(content, index)
             case PutBatch(anchor, results):
-                calls = [] if self._remembered else list(self._batch(anchor))
+                calls = [] if anchor.recalled else list(self._batch(anchor))
                 return [*calls, *self._results(anchor.batch, results)]
-            case _:
+            case Kept():
                 return []
 
     def _round(self, hidden: Round, near: int) -> list[bytes]:
-        layout = [*_layout(hidden.message)]
-        held = [(isinstance(value, dict) and "call_id" in value) or _is_approval(value) for _, value in layout]
-        return self._laid_out(layout, held, near)
+        layout = [
+            _Laid(raw, value, held="call_id" in value or _is_approval(value), by_id="call_id" not in value)
+            for raw, value in _layout(hidden.message)
+        ]
+        return self._laid_out(layout, near)
 
-    def _last_round(self, content: str, index: int) -> Iterator[bytes]:
-        """The items of the round that ended a turn, as far as the client shows them."""
-        for raw, value in _layout(content):
-            place = self._shown.take(value, index)
-            if place is not None:
-                yield without_id(raw) if is_own_id(value.get("id")) else self._raws[place]
+    def _last_round(self, content: str, index: int) -> list[bytes]:
+        """The items of the round that ended a turn, as far as the client shows them; its last words in any case, also
+        where a framework has made one message of all that was said in the turn."""
+        layout = [_Laid(raw, value, end=index) for raw, value in _layout(content)]
+        out = self._laid_out(layout, index, behind_others=True)
+        if index in self._shown.taken or (kept := self._kept(index)) is None:
+            return out
+        return [*out, kept]
 
     def _batch(self, anchor: Anchor) -> list[bytes]:
-        batch, layout, held = anchor.batch, [], []
+        batch, layout = anchor.batch, list[_Laid]()
         for raw, value in _layout(batch.message):
             if not isinstance(value, int):
-                layout.append((raw, value))
-                held.append(False)
+                layout.append(_Laid(raw, value))
             elif value not in anchor.left_out:
                 record = batch.calls[value]
-                layout.append((self._call_again(anchor, value, record), None))
-                held.append(record.stage is None)
+                again, by_id = self._call_again(anchor, value, record)
+                layout.append(_Laid(again, None, record.stage is None, by_id))
         for record in batch.calls:  # a reference to what the client should not know of gives way
             if record.stage is None:
                 self._shown.take({"type": "item_reference", "id": _id_of(record)}, anchor.entries[0])
-        return self._laid_out(layout, held, anchor.entries[0])
+        return self._laid_out(layout, anchor.entries[0], behind_others=bool(batch.rounds))
 
-    def _laid_out(self, layout: Sequence[tuple[bytes, Any]], held: Sequence[bool], near: int) -> list[bytes]:
-        """Calls as they are, other items as the client shows them; reasoning that led to a held call in any case."""
+    def _laid_out(self, layout: Sequence[_Laid], near: int, *, behind_others: bool = False) -> list[bytes]:
+        """Calls as they are, other items as the client shows them.
+
+        Reasoning that led to a held call stands before it in any case; a call that goes up without its reasoning has
+        no id, unless the client names it: the upstream refuses the one without the other. In a round `behind_others` of
+        the same response, what led to an item with an id comes back too: some clients keep one reasoning of each."""
+        put = [item.raw if item.value is None else self._as_shown(item, near) for item in layout]
         out: list[bytes] = []
-        for at, (raw, value) in enumerate(layout):
-            if value is None or held[at]:
-                if value is not None:
-                    self._shown.take(value, near)
-                out.append(raw)
-                continue
-            place = self._shown.take(value, near)
-            if place is not None:
-                out.append(self._raws[place])
-            elif value.get("type") == "reasoning" and _leads_to_held(layout, held, at):
-                out.append(raw)
+        let_go = False
+        for at, item in enumerate(layout):
+            raw = put[at]
+            if item.is_reasoning:
+                if raw is None and _leads_on(layout, put, at, to_any=behind_others):
+                    raw = item.raw
+                let_go = raw is None
+            elif raw is not None and let_go and not item.by_id:
+                raw = without_id(raw)
+            out += [] if raw is None else [raw]
         return out
 
-    def _call_again(self, anchor: Anchor, ordinal: int, record: CallRecord) -> bytes:
+    def _as_shown(self, item: _Laid, near: int) -> bytes | None:
+        """An item as the client has it; None: it has it no more. A held call as it came."""
+        place = self._shown.take(item.value, near, item.end)
+        if item.held:
+            return item.raw
+        if place is not None and is_own_id(item.value.get("id")):
+            return without_id(item.raw)
+        return None if place is None else self._raws[place]
+
+    def _call_again(self, anchor: Anchor, ordinal: int, record: CallRecord) -> tuple[bytes, bool]:
         """A call as the upstream is to see it: a held one as the model made it, a surfaced one as it was given, with
-        arguments that the client edited; a reference to it stays one."""
-        raw = record.raw.encode()
+        arguments that the client edited; a reference to it stays one. And whether the client names it by its id."""
+        raw, by_id = record.raw.encode(), record.call.kind is Kind.APPROVAL
         if record.stage is None:
-            return raw
+            return raw, by_id
         shown = anchor.shown.get(ordinal)
         for index in anchor.entries:
             value = self._sent.values[index]
-            if is_reference(value) and value.get("id") == _id_of(record):
-                return self._raws[index]
+            if value.get("id") != _id_of(record):
+                continue
+            if is_reference(value):
+                return self._raws[index], True
+            by_id = True
         given = record.call.text if record.given is None else record.given
         if shown is not None and meaning(shown.text) != meaning(given):
-            return edited_call(raw, record.call, text=shown.text)
-        return raw if record.original or record.given is None else edited_call(raw, record.call, text=record.given)
+            raw = edited_call(raw, record.call, text=shown.text)
+        elif record.given is not None and not record.original:
+            raw = edited_call(raw, record.call, text=record.given)
+        return raw, by_id
 
     def _results(self, batch: BatchRecord, results: Sequence[int | str | None]) -> list[bytes]:
         out: list[bytes] = []
@@ -308,11 +345,12 @@ def _with_places(pieces: Sequence[Piece]) -> list[tuple[Piece, int]]:
     return found[::-1]
 
 
-def _leads_to_held(layout: Sequence[tuple[bytes, Any]], held: Sequence[bool], at: int) -> bool:
-    for behind in range(at + 1, len(layout)):
-        value = layout[behind][1]
-        if held[behind] or value is None or value.get("type") != "reasoning":
-            return held[behind]
+def _leads_on(layout: Sequence[_Laid], put: Sequence[bytes | None], at: int, *, to_any: bool) -> bool:
+    """Whether what a reasoning led to is a held call, or `to_any`, an item that the upstream is shown by its id."""
+    for item, raw in zip(layout[at + 1 :], put[at + 1 :], strict=True):
+        if not item.is_reasoning:
+            named = to_any and item.by_id and raw is not None
+            return item.held or (named and bool(jsontext.parse_own(raw or b"{}").get("id")))
     return False
 
 

@@ -417,6 +417,18 @@ def test_hidden_rounds_stand_before_what_they_led_to() -> None:
     assert out == [Kept(0), PutRound(one, (False,)), PutText(1, '"own"'), Kept(2), Kept(3)]
 
 
+@pytest.mark.parametrize(("text", "recalled"), [("r:A r:B", True), ("u r:A", True), ("c:A r:A", False)])
+def test_what_the_upstream_has_of_a_batch(text: str, recalled: bool) -> None:
+    """It has a batch of which results alone are shown, with its hidden rounds; of one whose calls the client sends
+    again it has nothing, whatever it remembers."""
+    batch = batch_of(record("A", 0), record("B", 0), record("C", result="no"), rounds=(hidden("one"),))
+    entries = history(text)
+    found = find(entries, {"A": B, "B": B}, batches={B: batch}, turns={}, remembered=True)
+    assert [anchor.recalled for anchor in found.anchors] == [recalled]
+    out = pieces(entries, found, runs={}, restore_bytes=PLENTY)
+    assert any(isinstance(piece, PutRound) for piece in out) is not recalled
+
+
 @pytest.mark.parametrize(
     ("room", "expected"),
     [

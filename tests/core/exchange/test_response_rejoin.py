@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,9 +70,9 @@ def anchor(layout: list[Any], calls: list[CallRecord], *, entries: tuple[int, ..
     return Anchor(batch, entries, more.pop("shown", shown), {}, Progress.WHOLE, **more)
 
 
-def rendered(items: list[Any], *pieces: Piece, remembered: bool = False) -> list[Item]:
+def rendered(items: list[Any], *pieces: Piece) -> list[Item]:
     sent = Sent.of(request(*items))
-    return [json.loads(raw) for raw in Rendering(sent, sent.raws, remembered=remembered).items(pieces)]
+    return [json.loads(raw) for raw in Rendering(sent, sent.raws).items(pieces)]
 
 
 def hidden(*items: Item, **results: str) -> Round:
@@ -80,6 +81,10 @@ def hidden(*items: Item, **results: str) -> Round:
         for call_id, text in results.items()
     ]
     return Round(json.dumps(list(items)), tuple(found))
+
+
+def nameless(item: Item) -> Item:
+    return {k: v for k, v in item.items() if k != "id"}
 
 
 # ---------------------------------------------------------------- what was sent
@@ -195,9 +200,7 @@ def test_what_is_kept_keeps_its_bytes() -> None:
     """Numbers, spaces and escapes."""
     made = read_request(b'{"input":[ {"role":"user", "content":"\\u00e9","n":1.10 } ]}', 128)
     sent = Sent.of(made)
-    assert Rendering(sent, sent.raws, remembered=False).items([Kept(0)]) == [
-        b'{"role":"user", "content":"\\u00e9","n":1.10 }'
-    ]
+    assert Rendering(sent, sent.raws).items([Kept(0)]) == [b'{"role":"user", "content":"\\u00e9","n":1.10 }']
 
 
 def test_a_batch_stands_in_the_order_of_its_record() -> None:
@@ -219,11 +222,10 @@ def test_a_batch_stands_in_the_order_of_its_record() -> None:
 
 
 def test_where_the_upstream_has_the_calls_only_results_are_added() -> None:
-    """Neither hidden rounds nor calls."""
+    """They are recalled."""
     calls = [record(function("h", "delete"), None, result="no", blocked=True), record(function("a"))]
-    put = PutBatch(anchor([0, 1], calls, entries=(0,)), ("no", 0))
-    hide = PutRound(hidden(function("x", "delete"), x="no"), (False,))
-    assert rendered([output("a"), USER], hide, put, Kept(1), remembered=True) == [output("h", "no"), output("a"), USER]
+    put = PutBatch(anchor([0, 1], calls, entries=(0,), recalled=True), ("no", 0))
+    assert rendered([output("a"), USER], put, Kept(1)) == [output("h", "no"), output("a"), USER]
 
 
 def test_a_call_under_a_fresh_id_goes_up_under_its_own() -> None:
@@ -286,7 +288,7 @@ def test_hidden_rounds_take_what_the_client_shows_of_them() -> None:
     without = [USER, message("Done."), MORE]
     pieces = [Kept(0), PutRound(one, (False,)), PutText(1, json.dumps([message("Done.")])), Kept(2)]
     found = rendered(without, *pieces)
-    assert found == [USER, function("x", "delete"), output("x", "no"), message("Done."), MORE]
+    assert found == [USER, nameless(function("x", "delete")), output("x", "no"), message("Done."), MORE]
 
 
 def test_reasoning_right_before_a_held_call_comes_back_without_the_client() -> None:
@@ -295,6 +297,53 @@ def test_reasoning_right_before_a_held_call_comes_back_without_the_client() -> N
     found = rendered([USER, message("Done.")], Kept(0), PutRound(one, (False,)), Kept(1))
     assert found[1:4] == [reasoning(1), reasoning(2), function("x", "delete")]
     assert reasoning(3) not in found
+
+
+@pytest.mark.parametrize("by_id", [True, False])
+@pytest.mark.parametrize("rounds", [True, False])
+def test_reasoning_that_a_client_let_go(by_id: bool, rounds: bool) -> None:
+    """It comes back only behind hidden rounds, with what the client names by its id; without it calls have no ids."""
+    layout: list[Any] = [reasoning(1), 0, 1]
+    calls = [record(function("a")), record(function("h", "delete"), None, result="no")]
+    found = anchor(layout, calls, entries=(1,))
+    before = (hidden(function("x", "delete"), x="no"),) if rounds else ()
+    found = replace(found, batch=replace(found.batch, rounds=before))
+    mine = function("a") if by_id else nameless(function("a"))
+    items = rendered([USER, mine, output("a")], Kept(0), PutBatch(found, (2, "no")))
+    held = function("h", "delete")
+    if by_id and rounds:
+        assert items[1:4] == [reasoning(1), function("a"), held]
+    else:
+        assert items[1:3] == [mine, nameless(held)]
+
+
+def test_an_approval_keeps_its_id() -> None:
+    """It is known by nothing else."""
+    asked = {"type": "mcp_approval_request", "id": "mcpr_1", "server_label": "s", "name": "n", "arguments": "{}"}
+    one = hidden(reasoning(1), message("Hm.", "msg_h"), asked, function("x", "delete"), mcpr_1="no", x="no")
+    found = rendered([USER, message("Done.")], Kept(0), PutRound(one, (False, False)), Kept(1))
+    assert found[1:3] == [asked, nameless(function("x", "delete"))]
+    calls = [record(function("a")), record(asked, None, result="no")]
+    put = PutBatch(anchor([reasoning(1), 0, 1], calls, entries=(1,)), (2, "no"))
+    assert rendered([USER, nameless(function("a")), output("a")], Kept(0), put)[2] == asked
+
+
+def test_a_turn_that_became_one_message_ends_with_it() -> None:
+    """Also where it has the id of the first; the record's own words are said with it."""
+    one = hidden(message("Hm.", "msg_h"), function("x", "delete"), x="no")
+    whole = message("Hm.Done.", "msg_h")
+    put = PutText(1, json.dumps([message("Done.", "msg_d")]))
+    found = rendered([USER, whole, MORE], Kept(0), PutRound(one, (False,)), put, Kept(2))
+    assert found == [USER, function("x", "delete"), output("x", "no"), whole, MORE]
+
+
+def test_items_under_new_ids_are_known_by_what_they_say() -> None:
+    """A conversation gives its items ids of its own."""
+    one = hidden(message("Hm.", "msg_h"), function("x", "delete"), x="no")
+    mine = [message("Hm.", "msg_1"), message("Done.", "msg_2")]
+    put = PutText(2, json.dumps([message("Done.", "msg_d")]))
+    found = rendered([USER, *mine], Kept(0), Kept(1), PutRound(one, (False,)), put)
+    assert found == [USER, mine[0], function("x", "delete"), output("x", "no"), mine[1]]
 
 
 def test_trimmed_results_of_a_hidden_round() -> None:
