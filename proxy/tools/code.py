@@ -28,20 +28,22 @@ def load_code(target: str) -> Code:
     found = find_attribute(target, "an object")
     if inspect.isclass(found):
         raise ValueError(f"{target} is a class; expected an object of it")
-    on_call = _function(target, found, "on_call", "call")
-    on_result = _function(target, found, "on_result", "call, result")
+    on_call = _function(found, "on_call", target=target)
+    on_result = _function(found, "on_result", target=target)
     if on_call is None and on_result is None:
         raise ValueError(f"{target} has neither on_call nor on_result")
     return Code(target, on_call, on_result)
 
 
-def _function(target: str, found: object, name: str, parameters: str) -> Callable[..., object] | None:
-    function = getattr(found, name, None)
+_PARAMETERS = {"on_call": "call", "on_result": "call, result"}
+
+
+def _function(found: object, name: str, *, target: str) -> Callable[..., object] | None:
+    function, parameters = getattr(found, name, None), _PARAMETERS[name]
     if function is None:
         return None
-    given = parameters.split(", ")
     try:
-        inspect.signature(function).bind(*given)
+        inspect.signature(function).bind(*parameters.split(", "))
     except (TypeError, ValueError):
         raise ValueError(f"{target}.{name} cannot be called so; expected {name}({parameters})") from None
     if not callable(function):
