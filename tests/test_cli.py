@@ -72,7 +72,17 @@ def test_version_and_help_are_told(capsys: Output) -> None:
         cli.main(["--help"])
     assert ended.value.code == 0
     told = capsys.readouterr().out
-    for word in ("serve", "check", "demo-upstream", "examples:", "sidecall serve --upstream https://"):
+    for word in (
+        "serve",
+        "check",
+        "test",
+        "explain",
+        "replay",
+        "schema",
+        "demo-upstream",
+        "examples:",
+        "sidecall serve --upstream https://",
+    ):
         assert word in told
 
 
