@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import cel
-
 from proxy.core.jsontext import Json, Object
+from proxy.core.policy.cel_library import cel
 from proxy.core.policy.failures import EvaluationError
 from proxy.core.policy.scanning import Read, scan
 from proxy.core.policy.values import same
