@@ -1,5 +1,6 @@
 # make run    the proxy in front of SIDECALL_UPSTREAM, or of a scripted upstream that needs no key
 # make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
+# make schemas   the JSON Schemas in docs/schemas, from the models
 # make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get
 # All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
 
@@ -45,6 +46,10 @@ lock: .venv/installed
 	echo 'setuptools>=77' | $(UV) --upgrade - -o requirements-build.lock
 	$(UV) --upgrade pyproject.toml -o requirements.lock
 	$(UV) --upgrade --extra test --extra lint -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+schemas: .venv/installed
+	$(BIN)/sidecall schema > docs/schemas/sidecall.schema.json
+	for name in config policy test; do $(BIN)/sidecall schema $$name > docs/schemas/$$name.schema.json || exit 1; done
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,7 +23,7 @@ def complaints(document: Any, schema: dict[str, Any] = ALL) -> list[str]:
 
 
 def test_the_files_are_those_of_the_models() -> None:
-    """`sidecall schema` and docs/schemas/ say the same; to renew them: see docs/authoring.md."""
+    """`sidecall schema` and docs/schemas/ say the same; `make schemas` renews them."""
     kept = {path.name: path.read_text() for path in (ROOT / "docs" / "schemas").glob("*.json")}
     assert kept == dict(files())
 
