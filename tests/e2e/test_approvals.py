@@ -131,7 +131,6 @@ async def test_another_replica_decides_while_a_request_waits(
         assert told[-1]["content" if api == "chat" else "output"] == blocked(message, "ask")
     decided = {"approve": "approved", "deny": "denied"}[decision]
     assert one.total("tool_calls_total", tool="pay", decision=decided, policy="p", rule="ask") == 1
-    assert one.value("overhead_seconds_sum", api=api) < 1
 
 
 def _calls(api: str, got: Got, *, streams: bool) -> list[str]:

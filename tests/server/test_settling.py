@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Generator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from proxy.core.batch.approval import ApprovalEvent, ApprovalState
 from proxy.core.batch.record import ResumeRecord, Round, RoundResult
 from proxy.core.calls import Api, CallId, Kind, Owner, ToolCall
 from proxy.core.exchange.chat_rounds import chat_form
 from proxy.core.exchange.judging import Conclusion, End, Judged
 from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import render, render_text
+from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.verdicts import Decision, Verdict
 from proxy.core.protocol.chat import read_request
 from proxy.errors import StoreError, UpstreamError
+from proxy.server.consulting import Consulting
 from proxy.server.running import Runs
 from proxy.server.settling import Resume, Settling, fresh_call_id, request_digest
 from proxy.server.telling import Seen, Telling
 from proxy.tools.spec import Execution, ToolRun
 from tests.e2e.chat import A, B, body
 from tests.server.parts import Parts, Tools
+from tests.server.test_consulting import COUNT, person
 from tests.stores.failing import FailingStore
 
 ALLOWED = Verdict(Decision.ALLOWED)
@@ -296,3 +301,55 @@ async def test_a_resume_that_cannot_be_dropped_expires() -> None:
     store = FailingStore(there.store, lambda operation, keys: True)
     settled.caller = Parts(store=store, tools=there.tools).caller()
     await settled.done()
+
+
+# ---------------------------------------------------------------- decisions made elsewhere
+
+
+@pytest.mark.parametrize(("asked", "waited"), [(COUNT, 0.0), (person(a=1), 7.0)])
+async def test_the_time_of_others_is_not_the_proxys(
+    asked: Consult, waited: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a person or a service takes is waited for; what the store takes to count is the proxy's own."""
+    there = parts()
+
+    async def answer(consulting: Consulting, asked: Consult) -> Reply:
+        there.clock.now += 7.0
+        return True
+
+    def judging() -> Generator[Consult, Reply, Judged]:
+        assert (yield asked) is True
+        return client(A)
+
+    monkeypatch.setattr(Consulting, "answer", answer)
+    assert (await settling(there).decided(judging())).call.call_id == A
+    assert there.exchange.log.waited == waited
+
+
+@pytest.mark.parametrize(
+    ("verdict", "end", "stage", "state"),
+    [
+        (Decision.APPROVED, End.PASS, 0, "used"),
+        (Decision.APPROVED, End.SPLIT, None, "used"),  # a proxy tool's: it runs
+        (Decision.APPROVED, End.CONTINUE, None, "used"),
+        (Decision.APPROVED, End.CUT, 0, "used"),
+        (Decision.APPROVED, End.STOP, None, "approved"),
+        (Decision.APPROVED, End.FAIL, None, "approved"),
+        (Decision.APPROVED, End.CLOSED, None, "approved"),
+        (Decision.BLOCKED, End.SPLIT, None, "approved"),
+        (Decision.PENDING, End.CONTINUE, None, "approved"),
+    ],
+)
+async def test_an_approval_is_used_where_its_call_goes_ahead(
+    verdict: Decision, end: End, stage: int | None, state: str
+) -> None:
+    """Where another rule, or the end of the turn, keeps it back, it counts for the next call."""
+    there = parts()
+    desk, ledger = there.services.desk, there.ledger()
+    approval_id = (await desk.ask(ledger, person(a=1), remembered=60.0)).approval_id
+    await desk.decide(approval_id, ApprovalEvent.APPROVE, note="")
+    await desk.ask(ledger, person(a=1), remembered=60.0)
+    judged = client(A, Verdict(verdict, approvals=(approval_id,)))
+    await settling(there).give_back([client(B), judged], Conclusion(end, (0, stage)))
+    (approval,) = await desk.listed(list(ApprovalState))
+    assert approval.state == state
