@@ -50,7 +50,7 @@ class Answers(Protocol):
 class Answering:
     """The answer to one question."""
 
-    def __init__(self, services: Services, exchange: ExchangeIn, settling: Settling, answers: Answers) -> None:
+    def __init__(self, services: Services, exchange: ExchangeIn, settling: Settling, *, answers: Answers) -> None:
         self._services = services
         self._exchange = exchange
         self._settling = settling

@@ -110,7 +110,7 @@ class Conversing:
 
     async def _serve_answer(self, settling: Settling, answers: Answers, body: bytes, *, changed: bool) -> bool:
         """Ask the upstream and give the client its answer; whether that came to its end. Raises ProxyError."""
-        answering = Answering(self._services, self._exchange, settling, answers)
+        answering = Answering(self._services, self._exchange, settling, answers=answers)
         coded = bool(header(self._exchange.client.head.headers, "content-encoding")) and changed
         try:
             seen = await answering.serve(body, self._upstream_head(drop_coding=coded))

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from proxy.core.calls import Api, RequestFacts, Tenant
-from proxy.core.exchange.approvals import Approvals
+from proxy.core.exchange.approvals import Approvals, all_tools
 from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.response_rejoin import response_form
 from proxy.core.protocol import chat, response_request
@@ -69,7 +69,7 @@ class Governor:
         sent, body = await self._body(exchange)
         request = response_request.read_request(body, self._services.config.limits.nesting)
         facts = await self._facts(exchange, Api.RESPONSES, request)
-        approvals = Approvals.of(request.tools, exchange.loaded.policies.for_request(facts))
+        approvals = Approvals.of(all_tools(request), exchange.loaded.policies.for_request(facts))
         judge = _judge_of(exchange, facts, _nobody if request.background else approvals.approves)
         ledger = self._ledger(exchange, stored=request.stored or request.remembered)
         await Responding(

@@ -25,6 +25,7 @@ from proxy.core.exchange.response_rejoin import (
 )
 from proxy.core.exchange.response_rounds import ResponseQuestion, first_question
 from proxy.core.exchange.results import JudgedResult
+from proxy.core.exchange.strays import answered_ids, strays, without
 from proxy.core.history import EntryKind
 from proxy.core.protocol.response_digests import shown_digests
 from proxy.core.protocol.response_events import is_own_id
@@ -68,6 +69,7 @@ class Responding(Conversing):
         self._exchange.log.stream = request.streams
         before = await self._before()
         items = Sent.of(request, before.carried if before else ())
+        items = await self._without_strays(items, before)
         known, items, found = await self._look(items, remembered=self._remembers(before))
         judged = await self._judged(judge_results(items, _known_calls(before, known), judge=self._judge))
         self._tell(items, found, judged)
@@ -124,6 +126,23 @@ class Responding(Conversing):
         owed += [(call, NOT_AVAILABLE, True) for calls in known.forgotten.values() for call in calls]
         found = [result_items(call, text, blocked=blocked) for call, text, blocked in owed]
         return [*(items[0] for items in found), *(note for items in found for note in items[1:])]
+
+    async def _without_strays(self, items: Sent, before: ResponseRecord | None) -> Sent:
+        """The input less results for calls that the client was never shown. Raises StoreError."""
+        held = {str(c.call.call_id) for c in before.calls if c.stage is None} if before else set()
+        if ids := answered_ids(items):
+            try:
+                marks = await self._memory.given_ids(ids)
+            except StoreError:
+                if self._judge.could_hold and self._services.config.state.on_unavailable == "refuse":
+                    raise
+                marks = {}
+            held |= {call_id for call_id, given in marks.items() if given is None}
+        held -= {c.given_id for c in before.calls if c.stage is not None} if before else set()
+        found = strays(items, held, judge=self._judge)
+        for index in found:
+            self._telling.stray(items.entries[index].call_id)
+        return without(items, found) if found else items
 
     # -- the history
 

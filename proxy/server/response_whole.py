@@ -18,7 +18,14 @@ from proxy.core.exchange.steps import too_deep, too_long
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.protocol.completion import added_usage
-from proxy.core.protocol.response_answer import CUT_SHORT, RUNNING, Output, UnreadableError, read_output, read_response
+from proxy.core.protocol.response_answer import (
+    RUNNING,
+    Output,
+    UnreadableError,
+    is_cut_short,
+    read_output,
+    read_response,
+)
 from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.response_items import edited_call, message_item
 from proxy.errors import RequestError, UpstreamError
@@ -139,7 +146,7 @@ class ResponseAnswers:
     def _conclude(self, whole: Whole, turn: ChoiceTurn, batch: Sequence[Judged]) -> Conclusion:
         conclusion = conclude(
             batch,
-            cut=whole.value.get("status") in CUT_SHORT,
+            cut=is_cut_short(whole.value),
             closing=turn.closing,
             denied=turn.denied,
             stop_after=self._settling.bounds.stop_after,

@@ -218,6 +218,12 @@ class Telling:
             self._services.metrics.rejoin(api=self._api, outcome=outcome)
         return new
 
+    def stray(self, call_id: str) -> None:
+        """A client made up a result for a call that it was never shown."""
+        if self._seen.strays.add((self._facts.tenant, call_id)):
+            self._services.metrics.stray_result(api=self._api)
+            self._services.log.event("warning", "a result was dropped", request_id=self._exchange.request_id)
+
     def _strays(self, anchor: Anchor) -> None:
         """Results that the client made up for held calls of a batch."""
         for index in anchor.dropped:

@@ -12,6 +12,7 @@ from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.policy.decide import Chain
+from proxy.core.protocol.response_request import ResponseRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,33 @@ class Approvals:
             return tool
         return jsontext.edit(tool, {("require_approval",): b'"always"'})
 
+    def asking_item(self, item: bytes) -> bytes:
+        """An item of the input, which may bring tools along."""
+        value = jsontext.parse_own(item) if b'"mcp"' in item else None
+        tools = value.get("tools") if isinstance(value, dict) and value.get("type") in BRING_TOOLS else None
+        if not isinstance(tools, list):
+            return item
+        raws = jsontext.elements(item, ("tools",))
+        asking = [self.asking(raw) for raw in raws]
+        return item if asking == raws else jsontext.edit(item, {("tools",): jsontext.array(asking)})
+
     def approves(self, label: str, name: str) -> bool:
         """Whether an approval is the proxy's to give: the client would not have been asked."""
         if label not in self.labels or label not in self.unasked:
             return False
         unasked = self.unasked[label]
         return unasked is None or name in unasked
+
+
+BRING_TOOLS = ("additional_tools", "tool_search_output")
+"""Items of an input that add tools to a request's own."""
+
+
+def all_tools(request: ResponseRequest) -> list[Any]:
+    """The tools of a request, and those that its input brings along."""
+    items = (item for item in request.items if isinstance(item, dict) and item.get("type") in BRING_TOOLS)
+    brought = (tool for item in items if isinstance(item.get("tools"), list) for tool in item["tools"])
+    return [*request.tools, *brought]
 
 
 def _label(tool: dict[str, Any]) -> str:

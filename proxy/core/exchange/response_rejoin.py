@@ -64,8 +64,8 @@ class Sent:
         }
         entries = list(self.entries)
         for index, value in enumerate(self.values):
-            if isinstance(value, dict) and is_reference(value) and value.get("id") in calls:
-                entries[index] = Entry(index, EntryKind.CALLS, calls=(calls[value["id"]],))
+            if isinstance(value, dict) and is_reference(value) and (found := calls.get(str(value.get("id")))):
+                entries[index] = Entry(index, EntryKind.CALLS, calls=(found,))
         return Sent(self.raws, self.values, entries)
 
 

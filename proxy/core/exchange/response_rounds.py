@@ -55,6 +55,10 @@ def first_question(
     if request.value:
         changes |= hide_tools(request, lambda name, space: judge.chain.hidden_by(name, space) is not None)
         changes |= _tools(request, judge, approvals, declarations=declarations, changes=changes)
+    if approvals.labels and isinstance(request.value.get("input"), list):
+        own = raw_items(request) if items is None else items
+        asking = [approvals.asking_item(item) for item in own]
+        items = asking if asking != list(own) else items
     if items is not None:
         changes["input",] = jsontext.array(items)
     if previous is not None:

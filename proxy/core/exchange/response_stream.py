@@ -40,7 +40,7 @@ from proxy.core.exchange.turns import Bounds, ChoiceTurn
 from proxy.core.jsontext import Path
 from proxy.core.policy.consults import Reply
 from proxy.core.protocol.completion import added_usage
-from proxy.core.protocol.response_answer import CUT_SHORT
+from proxy.core.protocol.response_answer import is_cut_short
 from proxy.core.protocol.response_events import own_message_id
 from proxy.core.protocol.response_items import message_item
 from proxy.core.protocol.sse import Event
@@ -205,7 +205,7 @@ class ResponseStream(Intake):
         self.over = True
         state = self._state
         state.finish, state.finished = held, True
-        state.cut = held.kind != "response.completed" or response.get("status") in CUT_SHORT
+        state.cut = held.kind != "response.completed" or is_cut_short(response)
         raws = jsontext.elements(held.event.data or b"", ("response", "output"))
         state.take_list(response.get("output"), raws, self._decisions.now)
         if len(state.slots) > self._limits.batch_calls:

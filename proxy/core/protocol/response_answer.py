@@ -11,13 +11,19 @@ from proxy.core.calls import ToolCall
 from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
 from proxy.core.protocol.response_items import read_call
 
-__all__ = ["CUT_SHORT", "RUNNING", "Output", "UnreadableError", "read_output", "read_response"]
+__all__ = ["CUT_SHORT", "RUNNING", "Output", "UnreadableError", "is_cut_short", "read_output", "read_response"]
 
 CUT_SHORT = frozenset({"incomplete", "failed", "cancelled"})
 """The states of a response whose calls the model may not have meant to make."""
 
 RUNNING = frozenset({"queued", "in_progress"})
 """The states of a response in the background that has not ended."""
+
+
+def is_cut_short(response: Mapping[str, Any]) -> bool:
+    """Whether a response says that its turn was cut short."""
+    status = response.get("status")
+    return isinstance(status, str) and status in CUT_SHORT
 
 
 @dataclass(frozen=True, slots=True)

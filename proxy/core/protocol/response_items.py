@@ -52,11 +52,17 @@ def read_call(item: dict[str, Any], raw: bytes, *, hosted: Collection[str] = ())
     form = _KINDS[kind]
     call_id = item.get("id") if form is Kind.APPROVAL else item.get("call_id")
     space = item.get("server_label") if form is Kind.APPROVAL else item.get("namespace")
-    given, name, found = item.get(_TEXTS[form], ""), _text(item.get("name")), CallId(_text(call_id))
+    given, name, found = item.get(_TEXTS[form], ""), _name(item), CallId(_text(call_id))
     if form is Kind.CUSTOM or isinstance(given, str):
         return ToolCall(found, name, _text(given), form, namespace=_text(space))
     text = _shown(raw, _TEXTS[form], given)
     return ToolCall(found, name, text, form, unwrapped=True, namespace=_text(space))
+
+
+def _name(item: dict[str, Any]) -> str:
+    """A call's name; what is no text is none, and an empty name meets every rule that can hold."""
+    name = item.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _read_action(item: dict[str, Any], raw: bytes, tool: str, *, hosted: Collection[str]) -> ToolCall | None:
