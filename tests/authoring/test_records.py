@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from proxy.authoring import records
 from proxy.authoring.records import Lines, RecordReader, read_calls
 from proxy.core.calls import Api, Kind, Owner, Tenant
 from proxy.core.policy.recorded import NEVER_RECORDED, RecordedCall
@@ -114,6 +115,14 @@ def test_records_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch) -> 
     given = io.TextIOWrapper(io.BytesIO(json.dumps(record("a")).encode()))
     monkeypatch.setattr(sys, "stdin", given)
     assert [call.subject.call.name for call in read_calls("-", Lines())] == ["a"]
+
+
+def test_names_of_tools_are_kept_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models make up as many as they like."""
+    monkeypatch.setattr(records, "_MOST_NAMES", 2)
+    reader = RecordReader()
+    names = [reader.read(json.dumps(record(name)).encode()) for name in ("a", "b", "c", "a")]
+    assert [list(found.facts.declared) for found in names if found] == [["a"], ["b"], ["c"], ["a"]]
 
 
 def test_a_file_that_cannot_be_read_is_told() -> None:

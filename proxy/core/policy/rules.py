@@ -129,7 +129,7 @@ class Guard:
         return all(match.fits_tool(tool) for match in self.calls)
 
     def fits_call(self, tool: NamedTool, owner: Owner, *, declared: bool) -> bool:
-        return all(match.fits_call(tool, owner, declared=declared) for match in self.calls)
+        return not any(match.miss(tool, owner, declared=declared) for match in self.calls)
 
     def may_fit_server(self, label: str) -> bool:
         """Whether some call of a server that the upstream asks could fit, as far as names and owner tell."""

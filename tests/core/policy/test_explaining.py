@@ -131,3 +131,15 @@ def test_machines_are_told_the_same() -> None:
             {"about": "when", "wanted": "has(args.n) && args.n > 10", "found": "args.n is 99", "holds": True},
         ],
     }
+
+
+def test_what_could_not_be_told_is_said() -> None:
+    """In place of what was found."""
+    rules = policies([{"name": "r", "match": {"args": {"n": {"gt": 1}}}, "block": {"message": "no", "then": "fail"}}])
+    failed = settle(explain(rules, FACTS, subject("t", {"n": "x"})), lambda _: True)
+    assert [line.text for line in explanation_lines(failed)][:2] == [
+        "  failed    p0/r (block)  args.n (gt): the value is no number; so the call is blocked",
+        "              args: args.n (gt): the value is no number",
+    ]
+    ended = settle(explain(rules, FACTS, subject("t", {"n": 2})), lambda _: True)
+    assert [line.text for line in explanation_lines(ended)][-1] == "the client gets 403"

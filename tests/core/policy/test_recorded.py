@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from proxy.core.calls import Owner, RequestFacts, Tenant
+from proxy.core.policy import recorded as recorded_calls
 from proxy.core.policy.consults import CountCall
 from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.failures import NotKnownError
@@ -60,6 +61,7 @@ def test_a_recorded_call_is_judged_by_the_same_rules() -> None:
         ({"validate": {"schema": "declared"}}, "declared schema"),
         ({"limit": {"max": 9, "per": "1m", "by": ["user"]}}, "user"),
         ({"ask": {"url": "http://127.0.0.1:1/"}}, "ask"),
+        ({"middleware": "house_rules:watch"}, "middleware"),
     ],
 )
 def test_what_no_record_has_is_not_known(parts: dict[str, Any], what: str) -> None:
@@ -189,3 +191,11 @@ def test_a_rule_for_all_tools_names_none() -> None:
     assert names_tool(policies([rule("sea*", name="r", block=NO)]), tool)
     assert names_tool(policies([rule("search", name="r", result={"replace": {"content": ""}})]), tool)
     assert RuleName("p0", "r") in Sightings(policies([{"name": "r", "block": NO}])).unmet
+
+
+def test_the_rules_that_requests_meet_are_kept_for_a_bounded_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model's name is the client's word: there may be any number of them."""
+    monkeypatch.setattr(recorded_calls, "_MOST_REQUESTS", 2)
+    judged = RecordedSet(policies([{"name": "r", "match": {"models": ["m1"]}, "block": NO}]))
+    held = [judged.judge(recorded("t", facts=replace(FACTS, model=f"m{n}"))).held for n in (0, 1, 2, 1, 0)]
+    assert held == [False, True, False, True, False]

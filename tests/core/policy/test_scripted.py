@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from proxy.core.calls import RequestFacts
+from proxy.core.policy.compile import Handled, compile_policies
+from proxy.core.policy.decide import DefaultAction, PolicySet
 from proxy.core.policy.scripted import Script, ScriptError, settle
-from proxy.core.policy.verdicts import Verdict
-from tests.core.policy.engine import policies, rule, subject
+from proxy.core.policy.verdicts import ResultVerdict, Verdict
+from tests.core.policy.engine import documents, policies, rule, subject
 
 ASK: dict[str, Any] = {"ask": {"url": "http://127.0.0.1:1/v1/data/x"}}
 
@@ -77,3 +79,25 @@ def test_answers_that_nobody_asked_for_are_known() -> None:
     script = Script({"r": "approved", "other": 1, "p0/r": "denied"})
     assert str(judged({"requireApproval": {}}, script).decision) == "denied"
     assert script.unused == ["r", "other"]
+
+
+def code(parts: dict[str, Any], name: str = "r") -> PolicySet:
+    """A rule that asks a Python object about calls and results; nothing is imported."""
+    read = documents([rule(name=name, middleware="house_rules:watch", **parts)])
+    return compile_policies(read, default_action=DefaultAction.ALLOW, handles=lambda _: Handled(True, True))
+
+
+def test_a_python_object_gives_back_what_the_script_says() -> None:
+    """Of a call in the form of a service's answer, of a result its new text; null leaves it as it is."""
+    chain = code({}).for_request(RequestFacts())
+    blocked = settle(chain.judge(subject("t")), Script({"r": {"action": "block", "message": "no"}}).answer)
+    assert (str(blocked.decision), blocked.message) == ("blocked", "no")
+
+    def result(script: Script) -> ResultVerdict:
+        return settle(chain.judge_result(subject("t"), result="old", is_error=False), script.answer)
+
+    assert result(Script({"r": "new"})).text == "new"
+    assert result(Script({"r": None})).text == "old"
+    assert str(result(Script({})).outcome) == "blocked"
+    with pytest.raises(ScriptError, match="the rule 'r' wants a text"):
+        result(Script({"r": 3}))

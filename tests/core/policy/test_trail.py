@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.core.calls import RequestFacts
-from proxy.core.policy.consults import PersonSaid, Reply, Word
+from proxy.core.policy.consults import Course, PersonSaid, Reply, Ruling, Word
 from proxy.core.policy.scripted import settle
 from proxy.core.policy.trail import Outcome, Step, Trail, action_name, not_for_request, unreached
 from proxy.core.policy.verdicts import RuleName
@@ -146,3 +146,19 @@ def test_a_trail_changes_no_verdict() -> None:
         )
         assert with_trail == judge(policies(rules), "t", twice)
         assert trail.steps
+
+
+def test_a_service_that_leaves_a_call_to_the_next_rule_passes_it_on() -> None:
+    """As a rule that lets it go ahead ends the chain."""
+    rules = [rule(name="ask", ask={"url": "http://127.0.0.1:1/"}), rule(name="end", allow={})]
+    assert outcomes(rules, "t", reply=Ruling(Course.NEXT)) == [
+        ("ask", Outcome.PASSED, "it passes the call on"),
+        ("end", Outcome.ENDED, "allowed"),
+    ]
+
+
+def test_many_changes_are_cut() -> None:
+    """A line stays a line."""
+    ((_, _, said),) = outcomes([rule(name="r", rewrite={"merge": {f"k{n}": n for n in range(25)}})], "t")
+    assert said.startswith("k0: nothing → 0; k1: nothing → 1")
+    assert said.endswith("; k19: nothing → 19; and 5 more")
