@@ -44,9 +44,7 @@ def find_attribute(target: str, wanted: str) -> object:
     found = _import(module_name)
     for step in path.split("."):
         if not hasattr(found, step):
-            raise ValueError(
-                f"the module {module_name} has no {path}; expected the name of {wanted} in it"
-            )
+            raise ValueError(f"the module {module_name} has no {path}; expected the name of {wanted} in it")
         found = getattr(found, step)
     return found
 
