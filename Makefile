@@ -2,6 +2,7 @@
 # make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
 # make schemas   the JSON Schemas in docs/schemas, from the models
 # make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get
+# make image  the container image and what is in it     make test-image   builds it for real and runs it
 # All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
 
 PYTHON ?= python3
@@ -12,7 +13,7 @@ UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.1
 	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-emit-build-options \
 	--custom-compile-command "make lock"
 
-.PHONY: run test test-kubernetes lint lock clean
+.PHONY: run test test-kubernetes test-image image lint lock clean
 
 run: .venv/installed
 	@scripts/run
@@ -23,6 +24,12 @@ test: .venv/installed-dev
 test-kubernetes: .venv/installed-dev
 	@scripts/kubernetes-tools
 	SIDECALL_TOOLS=$(CURDIR)/.venv/tools $(BIN)/pytest -n 2 --dist loadfile tests/kubernetes
+
+test-image: .venv/installed-dev
+	@scripts/test-image
+
+image:
+	scripts/image sidecall:latest
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

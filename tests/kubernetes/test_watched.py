@@ -37,6 +37,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         found.change_policies()
         found.traffic()
         until("the policies are loaded again", lambda: 'policy_reloads_total{outcome="ok"} 1.0' in found.metrics())
+        assert found.upstream is not None
         found.upstream.terminate()
         found.upstream.wait(30)
         assert found.post({"model": "demo", "messages": []})[0] == 502

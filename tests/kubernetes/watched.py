@@ -97,10 +97,10 @@ def process(*command: str, cwd: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 @dataclass
 class Watched:
-    """The processes, by their addresses."""
+    """The processes, by their addresses. `upstream` is one that may be ended, where there is one."""
 
     folder: Path
-    upstream: subprocess.Popen[bytes]
+    upstream: subprocess.Popen[bytes] | None
     data: str
     admin: str
     prometheus: str
