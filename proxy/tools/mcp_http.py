@@ -27,13 +27,16 @@ UNREADABLE = -32095
 _KEPT = frozenset({"location", "mcp-session-id"})
 _SESSION = "mcp-session-id"
 _CONNECT_SECONDS = 10.0
+_IDLE_SECONDS = 2.0
+"""How long a connection without a request is kept. Servers close theirs after 5 seconds and more, and a call that
+meets that moment would be lost."""
 _GOODBYE_SECONDS = 2.0
 
 
 async def open_client(server: McpUrl, *, lost: Lost) -> httpx2.AsyncClient:
     """A client of a server. What it reads of TLS authorities is read in a thread."""
     inner = await asyncio.to_thread(
-        httpx2.AsyncHTTPTransport, trust_env=False, limits=httpx2.Limits(keepalive_expiry=30.0)
+        httpx2.AsyncHTTPTransport, trust_env=False, limits=httpx2.Limits(keepalive_expiry=_IDLE_SECONDS)
     )
     return httpx2.AsyncClient(
         transport=ServerTransport(inner, server, lost=lost),

@@ -41,6 +41,7 @@ from proxy.tools.spec import RunKind, ToolRunError
 
 _PAGES = 50
 _MOST_TOOLS = 1000
+_REST_SECONDS = 1.0
 _REOPEN_SECONDS = (1.0, 30.0)
 
 
@@ -73,6 +74,7 @@ async def open_session(server: McpServerSpec, *, lost: Lost, heard: Heard) -> As
             stack.callback(group.cancel_scope.cancel)
             group.start_soon(session.listen)
         yield session
+        await session.rest()
 
 
 class Session:
@@ -84,6 +86,8 @@ class Session:
         self._client: Client | None = None
         self._news = asyncio.Event()
         self._calls = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def begin(self, client: Client) -> None:
         self._client = client
@@ -96,6 +100,12 @@ class Session:
 
     def doubt(self) -> None:
         self._news.set()
+
+    async def rest(self) -> None:
+        """Until what is on its way has come, such as the very answer by which the session was found to be lost."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REST_SECONDS):
+                await self._idle.wait()
 
     @property
     def is_busy(self) -> bool:
@@ -154,6 +164,7 @@ class Session:
             raise ToolRunError(RunKind.ARGUMENTS, "its arguments are not Unicode text")
         params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": about})
         self._calls += 1
+        self._idle.clear()
         try:
             result = await self._opened.session.send_request(CallToolRequest(params=params), CallToolResult)
         except MCPError as error:
@@ -164,6 +175,8 @@ class Session:
             raise ToolRunError(RunKind.RESULT, "its server gave no result that can be read") from error
         finally:
             self._calls -= 1
+            if not self._calls:
+                self._idle.set()
         found: Mapping[str, Json] = result.model_dump(mode="json", by_alias=True, exclude_none=True)
         return found
 

@@ -33,7 +33,7 @@ def listed(name: str) -> dict[str, Any]:
 def call(number: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any] | None:
     match name:
         case "grow":
-            tools.append(arguments["name"])
+            tools.append(arguments["tool"])
             send({"method": "notifications/tools/list_changed"})
         case "environment":
             return text(json.dumps(dict(os.environ)))
@@ -44,6 +44,7 @@ def call(number: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]
         case "stubborn":
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             waiting.append(number)  # and it does not go when its input ends
+            return None
         case "about":
             return text(json.dumps(meta))
         case "die" | "die_again":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from proxy.core.jsontext import Json
-from proxy.tools import mcp_process
+from proxy.tools import mcp_process, mcp_session
 from proxy.tools.mcp_results import result_text
 from proxy.tools.mcp_session import Session, open_session
 from proxy.tools.mcp_spec import McpCommand, McpServerSpec, SessionLostError
@@ -127,6 +127,7 @@ async def test_a_process_ends_with_its_session() -> None:
 async def test_a_process_that_does_not_go_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """With all that it started."""
     monkeypatch.setattr(mcp_process, "_GRACE", 0.1)
+    monkeypatch.setattr(mcp_session, "_REST_SECONDS", 0.1)
     async with opened(plain("stubborn", "child", "pid")) as server:
         pids = [int(await server.call("child")), int(await server.call("pid"))]
         calling = asyncio.ensure_future(server.call("stubborn"))

@@ -97,16 +97,20 @@ async def test_a_server_that_is_killed_loses_the_call_in_flight(handshake: bool)
 
 
 async def test_a_server_that_was_restarted_does_not_know_the_session() -> None:
-    """It never began, so that the call may be sent again in a new one."""
-    port = free_port()
-    async with serving(port, handshake=True) as first, opened(served(port)) as session:
-        assert await call(session, "add", a=2, b=3) == ("5", False)
-        first.kill()
-        first.join()
-        async with serving(port, handshake=True):
-            with pytest.raises(SessionLostError) as caught:
-                await call(session, "add", a=2, b=3)
-            assert (caught.value.delivered, session.is_lost) == (False, True)
+    """It never began, so that the call may be sent again in a new one: its caller learns that before all else ends."""
+    port, lost = free_port(), asyncio.Event()
+    async with serving(port, handshake=True) as first:
+        async with open_session(served(port), lost=lost.set, heard=lambda line: None) as session:
+            assert await call(session, "add", a=2, b=3) == ("5", False)
+            first.kill()
+            first.join()
+            async with serving(port, handshake=True):
+                calling = asyncio.ensure_future(call(session, "add", a=2, b=3))
+                await lost.wait()
+                assert session.is_lost
+        with pytest.raises(SessionLostError) as caught:
+            await calling
+        assert not caught.value.delivered
 
 
 async def test_a_server_that_is_not_there_is_not_reached() -> None:
