@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from proxy.core.batch.split import is_strong
-from proxy.core.calls import Kind, Owner
+from proxy.core.calls import CallId, Kind, Owner
 from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.response_rejoin import Sent
 from proxy.core.history import EntryKind
@@ -26,7 +26,7 @@ def strays(sent: Sent, held: Collection[str], *, judge: Judge) -> list[int]:
     for entry in sent.entries:
         if entry.kind is not EntryKind.RESULT:
             continue
-        call = calls.get(entry.call_id)
+        call = calls.get(CallId(entry.call_id))
         if call is None:
             forged = entry.call_id in held
         else:
