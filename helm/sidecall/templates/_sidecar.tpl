@@ -77,7 +77,7 @@ image: {{ $own.image | quote }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 command:
   - nft
-  - {{ printf "add table inet sidecall; delete table inet sidecall; table inet sidecall { chain output { type filter hook output priority 0; policy accept; %s } }" (join " " $rules) | quote }}
+  - {{ printf "add table inet sidecall; delete table inet sidecall; table inet sidecall { chain output { type filter hook output priority 0; policy accept; %s }; };" (join " " $rules) | quote }}
 resources:
   requests: {cpu: 10m, memory: 16Mi}
   limits: {memory: 32Mi}
