@@ -294,6 +294,8 @@ def _reason(error: BaseException) -> str:
             return "it did not answer in time"
         case ToolRunError():
             return error.reason
+        case SessionLostError():
+            return "the connection broke off" if error.delivered else "it cannot be reached"
         case OSError():
             return error.strerror or type(error).__name__
         case _:

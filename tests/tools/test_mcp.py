@@ -249,6 +249,8 @@ async def test_a_server_that_does_not_open_in_time_is_away() -> None:
             "No such file or directory",
         ),
         (ToolRunError(RunKind.CONNECT, "its command ended with status 3"), "its command ended with status 3"),
+        (SessionLostError(delivered=False), "it cannot be reached"),
+        (SessionLostError(delivered=True), "the connection broke off"),
         (RuntimeError("with hunter22"), "RuntimeError"),
         (OSError("hunter22"), "OSError"),
         (ToolRunError(RunKind.HTTP, "not with hunter22"), "not with ***"),
