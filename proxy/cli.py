@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from proxy import __version__, demo
 from proxy.commands.check import add_check
 from proxy.commands.explain import add_explain
+from proxy.commands.injector import add_injector
 from proxy.commands.replay import add_replay
 from proxy.commands.schema import add_schema
 from proxy.commands.terminal import Commands, tell
@@ -87,6 +88,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_explain(commands)
     add_replay(commands)
     add_schema(commands)
+    add_injector(commands)
     _add_demo(commands)
     return parser
 

@@ -55,7 +55,15 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "proxy.yamlfile",
     ),
     "proxy.authoring": (*CONFIGURATION, "proxy.authoring", "proxy.core", "proxy.yamlfile"),
-    "proxy.commands": (*CONFIGURATION, "proxy.authoring", "proxy.commands", "proxy.core"),
+    "proxy.injector": ("proxy.injector", "proxy.server.logs", "proxy.yamlfile"),
+    "proxy.commands": (
+        *CONFIGURATION,
+        "proxy.authoring",
+        "proxy.commands",
+        "proxy.core",
+        "proxy.injector",
+        "proxy.server.logs",
+    ),
     "proxy.cli": ("proxy",),
     "proxy.__main__": ("proxy.cli",),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,7 @@ def run(name: str, *arguments: str | Path, cwd: Path = ROOT, given: str = "") ->
         [tool(name), *map(str, arguments)],
         cwd=cwd,
         input=given,
-        env={"PATH": os.environ["PATH"], "HOME": str(cwd), "LC_ALL": "C.UTF-8"},
+        env={"PATH": os.environ["PATH"], "HOME": tempfile.gettempdir(), "LC_ALL": "C.UTF-8"},
         capture_output=True,
         text=True,
         check=False,
