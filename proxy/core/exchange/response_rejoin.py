@@ -160,7 +160,8 @@ class _Shown:
         self._free: dict[tuple[str, str], list[int]] = {}
         self.taken: set[int] = set()
         for index, value in enumerate(sent.values):
-            for identity in item_identities(value) if isinstance(value, dict) else ():
+            found = item_identities(value) if isinstance(value, dict) else []
+            for identity in [*found[:1], *(one for one in found[1:] if one[0] != "call")]:  # ids of calls come again
                 self._free.setdefault(identity, []).append(index)
 
     def take(self, item: dict[str, Any], near: int, end: int | None = None) -> int | None:

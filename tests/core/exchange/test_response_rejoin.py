@@ -346,6 +346,14 @@ def test_items_under_new_ids_are_known_by_what_they_say() -> None:
     assert found == [USER, mine[0], function("x", "delete"), output("x", "no"), mine[1]]
 
 
+def test_a_hidden_call_does_not_take_another_of_its_id() -> None:
+    """Some models count their calls anew in every answer."""
+    one = hidden(function("call_0", "delete") | {"id": "fc_hidden"}, call_0="no")
+    mine = [function("call_0"), output("call_0")]
+    found = rendered([USER, *mine, message("Done.")], Kept(0), Kept(1), Kept(2), PutRound(one, (False,)), Kept(3))
+    assert [item.get("id") for item in found] == [None, "fc_call_0", None, "fc_hidden", None, "msg_1"]
+
+
 def test_trimmed_results_of_a_hidden_round() -> None:
     """The call stays, its result is a word."""
     one = hidden(function("x", "delete"), function("y", "delete"), x="long", y="short")
