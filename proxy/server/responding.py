@@ -89,9 +89,7 @@ class Responding(Conversing):
             previous=before.response_id if before and request.previous not in ("", before.response_id) else None,
         )
         used_ids = frozenset(str(call.call_id) for entry in items.entries for call in entry.calls)
-        seen = await self._ask(question, sent, denied=denied, used_ids=used_ids)
-        if seen and before is not None and request.conversation and (before.owed or before.carried):
-            await self._settle_conversation(before)
+        await self._ask(question, sent, denied=denied, used_ids=used_ids, before=before)
 
     # -- what the upstream remembers
 
@@ -111,12 +109,6 @@ class Responding(Conversing):
             if self._judge.could_hold and self._services.config.state.on_unavailable == "refuse":
                 raise
             return None
-
-    async def _settle_conversation(self, before: ResponseRecord) -> None:
-        """The conversation has what was owed to it; a record that this turn put in its place stays."""
-        assert self._request.conversation
-        if await self._memory.conversation(self._request.conversation) == before:
-            await self._memory.forget_conversation(self._request.conversation)
 
     def _owed(self, before: ResponseRecord | None, known: Known) -> list[bytes]:
         """Results that the upstream waits for, and that no call of the request's stands for."""
@@ -218,7 +210,15 @@ class Responding(Conversing):
 
     # -- the question and its answer
 
-    async def _ask(self, question: ResponseQuestion, sent: bytes, *, denied: int, used_ids: frozenset[str]) -> bool:
+    async def _ask(
+        self,
+        question: ResponseQuestion,
+        sent: bytes,
+        *,
+        denied: int,
+        used_ids: frozenset[str],
+        before: ResponseRecord | None,
+    ) -> None:
         settling = await self._settling(
             self._request.body,
             form=response_form(self._request),
@@ -226,7 +226,7 @@ class Responding(Conversing):
             may_resume=not self._request.background,
         )
         names = self._judge.chain.has_result_rules or self._request.background
-        keeping = Keeping(settling, self._memory, self._request, names_results=names)
+        keeping = Keeping(settling, self._memory, self._request, names_results=names, before=before)
         previous = (
             self._request.previous if self._request.previous != question.value.get("previous_response_id") else None
         )
@@ -238,7 +238,7 @@ class Responding(Conversing):
             denied=denied,
             previous=previous or None,
         )
-        return await self._serve_answer(
+        await self._serve_answer(
             settling, answers, question.body if question.changed else sent, changed=question.changed
         )
 

@@ -98,6 +98,7 @@ def _response(request: ResponseRequest, *, now: float) -> dict[str, Any]:
         "incomplete_details": None,
         "output": [],
         **echoed,
+        **({"conversation": {"id": request.conversation}} if request.conversation else {}),
         "store": request.stored,
         "usage": _NO_USAGE,
     }

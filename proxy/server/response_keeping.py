@@ -55,13 +55,20 @@ class Answered:
 @dataclass(slots=True)
 class Keeping:
     """Keeps what one request for a response needs kept. `names_results`: a rule for results will want to know what they
-    answer; `shown_ids` are ids of the response that the client has seen and that are not the upstream's last."""
+    answer; `before` is what was known of the response before; `shown_ids` are ids of the response that the client has
+    seen and that are not the upstream's last."""
 
     settling: Settling
     memory: Memory
     request: ResponseRequest
     names_results: bool
+    before: ResponseRecord | None = None
     shown_ids: list[str] = field(default_factory=list)
+
+    @property
+    def settles(self) -> bool:
+        """Whether a conversation was owed something, which the answer shows to have come."""
+        return self.before is not None and bool(self.request.conversation and (self.before.owed or self.before.carried))
 
     def stored(self, response: dict[str, Any]) -> bool:
         return self.request.stored and response.get("store") is not False
@@ -96,6 +103,7 @@ class Keeping:
         owed = tuple(r for r, stage in zip(owed, conclusion.stages, strict=False) if stage is None)
         records = call_records(answered.batch, conclusion, ids)
         await self._remember(turn, answered, records, owed=owed)
+        await self._settle_conversation(answered)
         return ids
 
     async def end_text(self, turn: ChoiceTurn, answered: Answered) -> str:
@@ -121,6 +129,7 @@ class Keeping:
                 await self.settling.ledger.save_turn(digest, TurnRecord(own.decode(), tuple(turn.rounds)))
         records = call_records(answered.batch, answered.conclusion, [None] * len(answered.batch))
         await self._remember(turn, answered, records, owed=owed, said=said)
+        await self._settle_conversation(answered)
         return said
 
     def _digests(self, turn: ChoiceTurn, answered: Answered, *, layout: Sequence[bytes], said: str) -> list[str]:
@@ -138,6 +147,7 @@ class Keeping:
         """Keep what a conversation is owed for a turn that a rule failed: the client will not know the response."""
         if self.request.conversation:
             await self._remember(turn, answered, (), owed=self._results(answered))
+            await self._settle_conversation(answered)
 
     # -- what the next request has to know
 
@@ -202,6 +212,14 @@ class Keeping:
         reads it again counts nothing."""
         if self.request.background and isinstance(found := response.get("id"), str):
             self.settling.telling.was_read(found)
+
+    async def _settle_conversation(self, answered: Answered) -> None:
+        """The conversation has what was owed to it, now that the upstream has answered, and before the client hears of
+        that: some go away with the last event. A record that this turn put in its place stays. Raises StoreError."""
+        broke_off = answered.response.get("status") == "in_progress" and not self.request.background
+        name = self.request.conversation
+        if self.settles and not broke_off and await self.memory.conversation(name) == self.before:
+            await self.memory.forget_conversation(name)
 
     def tell_records(self, layout: Layout) -> None:
         """Count the calls that the upstream has run by itself; one that was asked for was counted then."""

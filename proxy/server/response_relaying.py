@@ -49,7 +49,7 @@ class ResponseRelaying:
         self._settling = keeping.settling
         self._question = question
         self._head = head
-        self._turn = ChoiceTurn(denied)
+        self._turn = ChoiceTurn(denied, keeping.settles)
         self._lead = ResponseLead(previous=None if previous is None else jsontext.render(previous))
         self._pending: Answered | None = None
         self._record: ResponseRecord | None = None

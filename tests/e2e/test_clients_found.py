@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 from tests.e2e.chat import blocked
 from tests.e2e.endpoint import Endpoint
 from tests.e2e.manners import Client, both
-from tests.e2e.responses import A, B, C, Item, call, message, output, reasoning, reference, user
+from tests.e2e.responses import PATH, A, B, C, Item, call, message, output, reasoning, reference, user
 from tests.e2e.sidecall import policy, rule, sidecall
-from tests.fake_upstream import FakeUpstream
+from tests.fake_upstream import Asked, Events, FakeUpstream, Reply
 
 NO = blocked("not here", "no")
 
@@ -131,6 +132,68 @@ async def test_a_client_that_keeps_one_reasoning_of_a_response(
         await client.say(user("more") if ends_in_text else output(B, "found"))
     end = user("more") if ends_in_text else output(B, "found")
     assert endpoint.seen[2] == [user(), reasoning(1), call(A, "delete"), output(A, NO), reasoning(2), last, end]
+
+
+# ---------------------------------------------------------------- conversations
+
+
+@pytest.mark.parametrize("breaks_off", [False, True])
+async def test_a_client_that_goes_away_with_the_last_event(
+    breaks_off: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """The conversation has the results that were owed to it, and gets them once; of an answer that broke off before its
+    end nobody can say that."""
+    endpoint.says(call(A, "stop"))
+    endpoint.says(message("Fine.", 2))
+    endpoint.says(message("Bye.", 3))
+    forever = asyncio.Event()
+
+    def lasting(asked: Asked) -> Reply:
+        before = list(endpoint.conversations["conv_0001"])
+        reply = endpoint(asked)
+        assert isinstance(reply, Events)
+        if breaks_off:
+            endpoint.conversations["conv_0001"] = before
+            return Events(reply.events[:-1], done=False)
+        return Events([*reply.events, forever], done=False)
+
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        client = Client(here, "conversation", streams=True)
+        await client.say(user())
+        upstream.script(lasting)
+        async with here.session.post(
+            f"{here.url}{PATH}", json=client.request(user("more")), headers={"authorization": "Bearer one"}
+        ) as answer:
+            found = b""
+            async for piece in answer.content.iter_any():
+                found += piece
+                if b"response.completed" in found:
+                    break
+        if not breaks_off:
+            await upstream.gone.wait()
+        await client.say(user("and?"))
+    assert endpoint.refused == []
+    owed = [output(A, blocked("enough", "stop"))]
+    assert endpoint.seen[1][1:] == [call(A, "stop"), *owed, user("more")]
+    said = [] if breaks_off else [user("more"), message("Fine.", 2)]
+    assert endpoint.seen[2][1:] == [call(A, "stop"), *owed, *said, user("and?")]
+
+
+@both
+async def test_a_response_of_our_own_names_its_conversation(
+    streams: bool, tmp_path: Path, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """pydantic-ai sends again what it does not find in the conversation by that."""
+    endpoint.says(call(A, "search"), call(B, "search"))
+    endpoint.says(message("Done."))
+    one = policy(tmp_path, rule("cap", "search", rewrite={"default": {"n": 1}}), batch={"maxParallel": 1})
+    async with sidecall(upstream.url, policies=[one]) as here:
+        client = Client(here, "conversation", streams)
+        await client.say(user())
+        answer = await client.say(output(A, "one"))
+        assert (answer.names, answer.response["conversation"]) == (["search"], {"id": "conv_0001"})
+        await client.say(output(B, "two"))
+    assert endpoint.seen[1][-2:] == [output(A, "one"), output(B, "two")]
 
 
 # ---------------------------------------------------------------- turns that are found by what was said

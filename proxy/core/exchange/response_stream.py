@@ -243,7 +243,7 @@ class ResponseStream(Intake):
 
     def _conclude(self) -> list[Step]:
         state, turn = self._state, self._turn
-        if not state.slots and not turn.rounds and not turn.closing:
+        if not (state.slots or turn.rounds or turn.closing or turn.settles):
             state.concluded = True
             return self._finished()
         found = self._decisions.conclude(0, state, turn)

@@ -46,9 +46,11 @@ class ChoiceTurn:
     """One choice. `denied` counts calls in a row that were blocked (`denied_before` it began); `failures` counts rounds
     in a row of nothing but errors.
 
+    `settles`: its end is waited for whatever it brings, since something has to be done before the client has it.
     `texts` are the texts that the client was shown so far, one a round that had some."""
 
     denied_before: int = 0
+    settles: bool = False
     rounds: list[Round] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     failures: int = 0

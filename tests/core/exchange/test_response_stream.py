@@ -512,7 +512,13 @@ def a_stream(world: World, **parts: Any) -> tuple[ResponseStream, ResponseLead]:
     lead = ResponseLead()
     judge = Judge(world.policies.for_request(world.facts), world.facts, ())
     made = ResponseStream(
-        judge, lead, turn=ChoiceTurn(), bounds=world.bounds, limits=world.limits, used_ids=frozenset(), **parts
+        judge,
+        lead,
+        turn=parts.pop("turn", ChoiceTurn()),
+        bounds=world.bounds,
+        limits=world.limits,
+        used_ids=frozenset(),
+        **parts,
     )
     return made, lead
 
@@ -544,6 +550,17 @@ def test_text_before_a_call_goes_on_while_an_answer_is_long_in_coming() -> None:
         "output_item.done",
         "completed",
     ]
+
+
+def test_the_end_of_an_answer_that_settles_something_is_waited_for() -> None:
+    """It has no calls, and its text goes on all the same."""
+    filtering, _ = a_stream(WORLD, turn=ChoiceTurn(settles=True))
+    *_, ended = steps = filtering.feed(stream(message("Hm.")), 0.0)
+    assert isinstance(ended, Ended)
+    assert (ended.batch, ended.conclusion.end) == ((), End.PASS)
+    assert values(sent_by(steps))[-1]["type"] == "response.output_item.done"
+    last = values(sent_by(filtering.surface(0, ended.conclusion, [])))
+    assert [event["type"] for event in last] == ["response.completed"]
 
 
 @pytest.mark.parametrize("may_count", [True, False])
