@@ -26,6 +26,8 @@ def values_of(name: str) -> Document:
 
 
 SIDECARS = [name for name in SETS if values_of(name).get("mode") == "sidecar"]
+INJECTORS = [name for name in SETS if values_of(name).get("mode") == "injector"]
+PROXIES = [name for name in SETS if name not in INJECTORS]
 
 
 @functools.cache
@@ -34,8 +36,8 @@ def rendered(helm: str, name: str) -> str:
     return of_values(helm, SETS[name], app=name in SIDECARS)
 
 
-def of_values(helm: str, values: Path, *, app: bool = False) -> str:
-    """The chart with a file of values, or an application that includes it."""
+def of_values(helm: str, values: Path, *more: str, app: bool = False) -> str:
+    """The chart with a file of values, or an application that includes it. `more` are arguments of Helm."""
     with tempfile.TemporaryDirectory() as folder:
         chart = CHART
         if app:
@@ -44,7 +46,7 @@ def of_values(helm: str, values: Path, *, app: bool = False) -> str:
             shutil.copytree(CHART, chart / "charts" / "sidecall")
             (chart / "values.yaml").write_text(yaml.safe_dump({"sidecall": yaml.safe_load(values.read_text())}))
             values = chart / "values.yaml"
-        return ran(helm, "template", "release", chart, "--namespace", NAMESPACE, "--values", values)
+        return ran(helm, "template", "release", chart, "--namespace", NAMESPACE, "--values", values, *more)
 
 
 def documents(text: str) -> list[Document]:

@@ -22,7 +22,6 @@ from tests.kubernetes.tools import ROOT
 from tests.kubernetes.watched import POLICIES, Watched, answers, free_port, process, until
 
 IMAGE = os.environ.get("SIDECALL_IMAGE", "")
-pytestmark = pytest.mark.skipif(not IMAGE, reason="the image was not built: make test-image")
 REST_MIB = 80
 """What a proxy at rest may have in memory."""
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")

@@ -9,6 +9,7 @@ import pytest
 from tests.kubernetes.charts import HELMS
 from tests.kubernetes.tools import CHART, run
 
+POLICY = "{apiVersion: sidecall.io/v1, kind: ToolPolicy, metadata: {}, spec: {}}"
 WRONG = {
     "gateway: {replicas: 2}": "more than one replica needs state that they share",
     "gateway: {autoscaling: {enabled: true}}": "more than one replica needs state that they share",
@@ -32,6 +33,8 @@ WRONG = {
     "policies: {a: {kind: Pod}}": "policies",
     "metrics: {rules: {overheadSeconds: 0.07}}": "overheadSeconds",
     "listen: {port: 80}": "port",
+    f"{{mode: injector, policies: {{a: {POLICY}}}}}": "put them into ConfigMaps",
+    "{mode: injector, metrics: {serviceMonitor: {enabled: true}}}": "sidecars have no Service",
 }
 
 
@@ -45,3 +48,14 @@ def test_it_is_refused_with_what_is_wrong(helm: str, values: str, tmp_path: Path
     assert done.returncode != 0
     assert not done.stdout
     assert WRONG[values] in done.stderr
+
+
+@pytest.mark.parametrize("helm", HELMS)
+@pytest.mark.parametrize("mode", ["sidecar", "injector"])
+def test_a_native_sidecar_is_refused_where_there_are_none(helm: str, mode: str, tmp_path: Path) -> None:
+    """Before Kubernetes 1.29 it would be an init container that never ends."""
+    path = tmp_path / "values.yaml"
+    path.write_text(f"mode: {mode}")
+    done = run(helm, "template", "release", CHART, "--values", path, "--kube-version", "1.28.4")
+    assert done.returncode != 0
+    assert "set sidecar.native: false" in done.stderr

@@ -80,9 +80,9 @@ def test_the_first_row_tells_what_happened(scraped: Watched) -> None:
     assert (up, with_store) == ([1.0], [1.0])
     assert numbers(scraped, QUERIES["Waiting/A"]) == [0.0]
     decided = 'sidecall_tool_calls_total{mode="enforce", decision="%s"}'
-    assert sum(numbers(scraped, decided % "blocked")) == 2
-    assert sum(numbers(scraped, decided % "rewritten")) == 2
-    assert numbers(scraped, "sidecall_policy_errors_total") == [2.0]
+    until("both calls are counted", lambda: sum(numbers(scraped, decided % "blocked")) == 2)
+    until("both calls are counted", lambda: sum(numbers(scraped, decided % "rewritten")) == 2)
+    until("both errors are counted", lambda: numbers(scraped, "sidecall_policy_errors_total") == [2.0])
 
 
 def test_no_alert_that_needs_time_fires_at_once(scraped: Watched) -> None:

@@ -22,6 +22,12 @@
 {{- if and (not $gateway) $values.sidecar.enforce.enabled (not (and $values.sidecar.enforce.image $values.sidecar.enforce.addresses)) -}}
 {{- fail "sidecar.enforce needs sidecar.enforce.image and sidecar.enforce.addresses" -}}
 {{- end -}}
+{{- if and (eq $values.mode "injector") $values.policies -}}
+{{- fail "policies would lie in the injector's namespace, where other pods do not find them: put them into ConfigMaps of the pods' namespaces, and name those in policyConfigMaps or in the annotation sidecall.io/policies" -}}
+{{- end -}}
+{{- if and (ne $values.mode "gateway") $values.sidecar.native (semverCompare "<1.29.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- fail "native sidecars need Kubernetes 1.29: set sidecar.native: false" -}}
+{{- end -}}
 {{- if and $values.metrics.serviceMonitor.enabled (not $gateway) -}}
 {{- fail "metrics.serviceMonitor is for a gateway: sidecars have no Service, use metrics.podMonitor" -}}
 {{- end -}}

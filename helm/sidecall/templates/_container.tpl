@@ -60,7 +60,13 @@ volumeMounts:
 {{/* Secrets keep the mode 0644 of their default: in a pod of others there is no group that the proxy's uid is of. */}}
 {{- define "sidecall.volumes" -}}
 - name: sidecall-config
+  {{- if eq .Values.mode "injector" }}
+  # An annotation of the pod, so that nothing has to be in its namespace before it.
+  downwardAPI:
+    items: [{path: sidecall.yaml, fieldRef: {fieldPath: "metadata.annotations['sidecall.io/config']"}}]
+  {{- else }}
   configMap: {name: {{ include "sidecall.fullname" . }}}
+  {{- end }}
 {{- with include "sidecall.config.secrets" . }}
 - name: sidecall-secrets
   projected:
