@@ -119,6 +119,8 @@ class Conversing:
                 await asyncio.shield(self._services.tasks.start(settling.done(), name="an answer was seen"))
         except (asyncio.CancelledError, ConnectionError, ProxyError) as error:
             settling.tell_broken(error)
+            if settling.shown and not isinstance(error, ProxyError):  # some clients go away with the last event
+                self._services.tasks.start(settling.done(), name="an answer was seen")
             raise
         return seen
 

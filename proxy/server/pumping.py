@@ -123,10 +123,12 @@ class Pump:
     async def _perform(self, stream: StreamFilter, steps: Iterable[Step]) -> None:
         """Do what the filter says: send first, since nothing that is to be sent waits for a question or an end that
         comes with it; then ask, and settle what has ended."""
-        todo = list(steps)
+        todo, ended = list(steps), False
         while todo:
             if out := b"".join(step.data for step in todo if isinstance(step, Send)):
                 await self._client.write(out)
+            if ended:
+                self._settling.shown = not self._goes_on()
             todo, rest = [], [step for step in todo if not isinstance(step, Send)]
             for step in rest:
                 match step:
@@ -134,6 +136,7 @@ class Pump:
                         raise error
                     case Ended():
                         todo += await self._ended(step)
+                        ended = True
                     case Asked() | LookUp():
                         self._ask(step)
 

@@ -49,7 +49,8 @@ class Resume:
 @dataclass(slots=True)
 class Settling:
     """What one request keeps in the ledger. `used_ids` are the ids of calls in its history; `again`: the answer was
-    settled before, so that nothing is counted once more, and ids that the ledger has are its own."""
+    settled before, so that nothing is counted once more, and ids that the ledger has are its own; `shown`: what ends
+    the answer's turns has gone out."""
 
     caller: Caller
     runs: Runs
@@ -59,6 +60,7 @@ class Settling:
     used_ids: frozenset[str]
     resume: Resume
     again: bool = False
+    shown: bool = False
     id: str = field(default_factory=lambda: secrets.token_hex(12))
     stored: list[tuple[int, BatchId]] = field(default_factory=list)
     _going_on: list[ChoiceTurn] = field(default_factory=list)

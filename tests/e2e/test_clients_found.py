@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import chat
 from tests.e2e.chat import blocked
 from tests.e2e.endpoint import Endpoint
 from tests.e2e.manners import Client, both
-from tests.e2e.responses import PATH, A, B, C, Item, call, message, output, reasoning, reference, user
-from tests.e2e.sidecall import policy, rule, sidecall
-from tests.fake_upstream import Asked, Events, FakeUpstream, Reply
+from tests.e2e.responses import PATH, A, B, C, Item, body, call, message, output, reasoning, reference, stream, user
+from tests.e2e.sidecall import Sidecall, policy, rule, sidecall
+from tests.fake_upstream import Asked, Events, FakeUpstream, Reply, framed
 
 NO = blocked("not here", "no")
 
@@ -161,15 +162,10 @@ async def test_a_client_that_goes_away_with_the_last_event(
         client = Client(here, "conversation", streams=True)
         await client.say(user())
         upstream.script(lasting)
-        async with here.session.post(
-            f"{here.url}{PATH}", json=client.request(user("more")), headers={"authorization": "Bearer one"}
-        ) as answer:
-            found = b""
-            async for piece in answer.content.iter_any():
-                found += piece
-                if b"response.completed" in found:
-                    break
-        if not breaks_off:
+        if breaks_off:
+            assert b"response.completed" not in (await client.send(user("more"))).data
+        else:
+            await reads_until(here, b"response.completed", PATH, client.request(user("more")))
             await upstream.gone.wait()
         await client.say(user("and?"))
     assert endpoint.refused == []
@@ -194,6 +190,55 @@ async def test_a_response_of_our_own_names_its_conversation(
         assert (answer.names, answer.response["conversation"]) == (["search"], {"id": "conv_0001"})
         await client.say(output(B, "two"))
     assert endpoint.seen[1][-2:] == [output(A, "one"), output(B, "two")]
+
+
+# ---------------------------------------------------------------- the last event
+
+
+async def reads_until(here: Sidecall, last: bytes, path: str, sent: dict[str, Any]) -> None:
+    """A client that goes away when it has read this."""
+    headers = {"authorization": "Bearer one"}
+    async with here.session.post(f"{here.url}{path}", json={**sent, "stream": True}, headers=headers) as answer:
+        found = b""
+        async for piece in answer.content.iter_any():
+            found += piece
+            if last in found:
+                return
+    raise AssertionError("it never came")
+
+
+@pytest.mark.parametrize(
+    ("api", "last", "runs"),
+    [
+        ("responses", b"response.completed", 2),
+        ("responses", b"response.output_text.delta", 1),
+        ("chat", b'"finish_reason": "stop"', 2),
+        ("chat", b'"content": "Do"', 1),
+    ],
+)
+async def test_the_same_request_behind_an_answer_that_was_seen(
+    api: str, last: bytes, runs: int, upstream: FakeUpstream
+) -> None:
+    """It is a new one: its tools run again, also where the client went away with the last event and the upstream left
+    its connection open. Behind an answer whose end the client did not have, what ran before is taken up."""
+    forever = asyncio.Event()
+    if api == "chat":
+        path, sent = chat.PATH, chat.body(chat.user(), tools=("search",))
+        rounds = [chat.stream(chat.call(A, "count")), chat.stream(text="Done.")]
+    else:
+        path, sent = PATH, body(user(), tools=["search"])
+        rounds = [stream(call(A, "count")), stream(message("Done."), number=2)]
+    at = next(n for n, event in enumerate(rounds[1].events) if last in framed(event))
+    more = rounds[1].events[at + 1 :] if runs == 1 else []
+    lasting = Events([*rounds[1].events[: at + 1], forever, *more], done=False)
+    async with sidecall(upstream.url, tools=[upstream.tool("count", "three")]) as here:
+        upstream.script(rounds[0], lasting)
+        await reads_until(here, last, path, sent)
+        await upstream.gone.wait()
+        upstream.script(*(rounds if runs == 2 else rounds[1:]))
+        got = await here.post({**sent, "stream": True}, path=path)
+    assert (b"three" in upstream.requests[2].body) is (runs == 1)
+    assert (got.status, len(upstream.runs["count"])) == (200, runs)
 
 
 # ---------------------------------------------------------------- turns that are found by what was said
