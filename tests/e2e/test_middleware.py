@@ -68,10 +68,10 @@ async def test_results_of_responses_and_of_proxy_tools(house: Sidecall, upstream
     assert upstream.last.json["input"][-1]["output"] == "late loud"
 
 
-async def test_a_stream_waits_in_peace(upstream: FakeUpstream, tmp_path: Path) -> None:
+async def test_a_stream_waits_in_peace(upstream: FakeUpstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a slow function decides in its thread, comments are sent and other requests are served."""
     slow = house_rules.Slow()
-    house_rules.slow = slow
+    monkeypatch.setattr(house_rules, "slow", slow)
     upstream.script(stream(call(A, "slow"), text="Wait."), answer(text="quick"))
     path = policy(tmp_path, rule("slow", "slow", middleware=f"{HERE}:slow"))
     async with sidecall(upstream.url, policies=[path], services=pinging(0.02)) as here:

@@ -267,9 +267,10 @@ async def test_an_object_that_is_gone(here: Here) -> None:
     assert await here.deciders.ask_of_call(None, asked) == Unanswered("there is no such object")
 
 
-async def test_slow_functions_are_bounded_and_stop_nobody(here: Here) -> None:
+async def test_slow_functions_are_bounded_and_stop_nobody(here: Here, monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop turns while they wait; so many run at once, and the others when these have ended."""
-    slow = house_rules.slow
+    slow = house_rules.Slow()
+    monkeypatch.setattr(house_rules, "slow", slow)
     work = [asyncio.ensure_future(here.of_call("slow", seen())) for _ in range(70)]
     for _ in range(64):
         assert await asyncio.to_thread(slow.begun.acquire, timeout=10)
