@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from proxy.core.batch.ledger import Run, RunState, parse_run, render_run
 from proxy.core.batch.record import (
@@ -83,15 +83,26 @@ class Ledger:
         """Whether an id was given to this tenant already, or stands in a batch of its. Raises StoreError."""
         return bool(await self.store.load([await self.key("call", call_id)]))
 
-    async def save_batch(self, record: BatchRecord, *, remembered: bool = False) -> None:
-        """Keep a batch, findable by every id that the client was or will be given; `remembered`: the upstream keeps the
-        conversation, so that its held calls are owed results for good. Raises StoreError."""
+    async def save_batch(self, record: BatchRecord, *, remembered: bool = False, again: bool = False) -> BatchId:
+        """Keep a batch, findable by every id that the client was or will be given; the id under which it is kept.
+
+        `remembered`: the upstream keeps the conversation, so that its held calls are owed results for good. `again`:
+        the batch takes the place of an earlier one with the same ids. Raises StoreError, also where another answer
+        gave out one of the ids meanwhile, unless it was the same answer: then that one's batch stands."""
         pointer = _pointer(record, remembered=remembered)
         writes = [Write(await self.key("batch", record.batch_id), render_record(record), self.ttl)]
-        for call in record.calls:
-            if call.given_id:
-                writes.append(Write(await self.key("call", call.given_id), pointer, self.ttl + _REMEMBERED))
-        await self.save(writes)
+        given = [call.given_id for call in record.calls if call.given_id]
+        for name in given:
+            version = None if again else 0
+            key = await self.key("call", name)
+            writes.append(Write(key, pointer, self.ttl + _REMEMBERED, version=version))
+        if await self._saved(writes):
+            return record.batch_id
+        known = await self.know(given, [])
+        for batch in known.batches.values():
+            if replace(batch, batch_id=record.batch_id) == record and set(known.pointers.values()) == {batch.batch_id}:
+                return batch.batch_id
+        raise StoreError("The ledger could not be written: another answer gave out the same ids of calls.")
 
     async def save_turn(self, digest: str, record: TurnRecord) -> None:
         """Keep a turn with hidden rounds. Of two under one digest that tell a model different things, neither is used
@@ -173,10 +184,13 @@ class Ledger:
 
     async def save(self, writes: Sequence[Write]) -> None:
         """All or none. Raises StoreError, also for a record that is larger than any turn should be."""
+        if not await self._saved(writes):
+            raise StoreError("The ledger could not be written.")
+
+    async def _saved(self, writes: Sequence[Write]) -> bool:
         if any(len(write.value or b"") > MOST_BYTES for write in writes):
             raise StoreError(f"A record of the ledger would be larger than {MOST_BYTES >> 20} MiB.")
-        if not await self.store.save(writes):
-            raise StoreError("The ledger could not be written.")
+        return await self.store.save(writes)
 
 
 def _pointer(record: BatchRecord, *, remembered: bool) -> bytes:

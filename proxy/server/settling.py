@@ -11,7 +11,7 @@ import secrets
 import string
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from proxy.core.batch.record import BatchRecord, ResumeRecord, Round, TurnRecord
@@ -121,7 +121,8 @@ class Settling:
         batch_id = BatchId(f"{self.id}.{index}.{len(turn.rounds)}")
         records = call_records(batch, conclusion, ids)
         record = BatchRecord(batch_id, message, shown, records, tuple(turn.rounds))
-        await self.ledger.save_batch(record, remembered=self.form.remembered)
+        batch_id = await self.ledger.save_batch(record, remembered=self.form.remembered, again=self.again)
+        record = replace(record, batch_id=batch_id)
         self.stored.append((index, batch_id))
         self.telling.split(record)
         self.telling.surfaced(ids)

@@ -163,6 +163,31 @@ async def test_counting_calls() -> None:
     assert await ledger.count(("ab",), 2, 60.0)
 
 
+async def test_an_id_that_two_answers_give_out_at_once() -> None:
+    """The first keeps it, and the second is told; nothing of the second is kept."""
+    ledger = Parts().ledger()
+    assert await ledger.save_batch(batch("b", ID)) == "b"
+    with pytest.raises(StoreError, match="the same ids"):
+        await ledger.save_batch(replace(batch("c", ID, "other"), shown="Something else."))
+    known = await ledger.know([ID, "other"], [])
+    assert (known.pointers, known.batches) == ({ID: "b"}, {"b": batch("b", ID)})
+
+
+async def test_the_same_answer_twice_at_once() -> None:
+    """A gateway that repeats an answer gave one batch, whose calls run once."""
+    ledger = Parts().ledger()
+    assert [await ledger.save_batch(batch(name, ID, "other")) for name in "bc"] == ["b", "b"]
+    assert (await ledger.know([ID], [])).batches == {"b": batch("b", ID, "other")}
+
+
+async def test_an_answer_that_is_settled_again() -> None:
+    """Its batch takes the place of the one that was."""
+    ledger = Parts().ledger()
+    await ledger.save_batch(batch("b", ID))
+    assert await ledger.save_batch(batch("c", ID), again=True) == "c"
+    assert (await ledger.know([ID], [])).pointers == {ID: "c"}
+
+
 async def test_a_store_that_fails() -> None:
     """Every reading and writing says so."""
     parts = Parts()
