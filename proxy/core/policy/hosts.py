@@ -15,31 +15,60 @@ from urllib.parse import unquote
 _SCHEMES = re.compile(r"(?:[a-z][a-z0-9+.-]*:)+(?=[/\\])", re.IGNORECASE)
 _SPECIAL = re.compile(r"(?:https?|wss?|ftp):", re.IGNORECASE)
 _BARE = re.compile(
-    r"(?:\[[0-9a-f:.%]+\]|localhost|[^\s/\\?#@:]*\.[^\s/\\?#@:]+|0x[0-9a-f]+|\d+)(?::\d+)?(?:[/\\?#]|\Z)", re.IGNORECASE
+    r"(?:[^\s/\\?#@]*@)?(?:\[[0-9a-f:.%]+\]|localhost|[^\s/\\?#@:]*\.[^\s/\\?#@:]+|0x[0-9a-f]+|\d+)"
+    r"(?::\d+)?(?:[/\\?#]|\Z)",
+    re.IGNORECASE,
 )
 """A host without a scheme, as tools that add one take it; a plain word is none."""
 _DROPPED = re.compile("[\t\n\r]")
+_FOREIGN = re.compile(r"[\0-$&-,/;-@\\^`{-\x7f\s]")
+"""What no host has in it. Some readers (of C's strings and numbers) stop there and take what stands before it."""
 _DOTS = re.compile("[。．｡]")
 _PRIVATE_ZONES = ("local", "internal", "svc", "cluster.local", "localhost")
 _PRIVATE = tuple(
     ipaddress.ip_network(network)
     for network in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12"),
-        *("192.168.0.0/16", "::/128", "::1/128", "fc00::/7", "fe80::/10", "fec0::/10"),
+        *("192.168.0.0/16", "::/128", "::1/128", "fc00::/7", "fe80::/10", "fec0::/10", "64:ff9b:1::/48"),
     )
 )
-_EMBEDDED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-"""Networks whose addresses end in an IPv4 address: NAT64, and the old compatible ones."""
+_EMBEDDED = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96", "::ffff:0:0:0/96")))
+"""Networks whose addresses end in an IPv4 address: NAT64, the old compatible ones, and the translated ones."""
 
 
 def hosts_of(text: str) -> frozenset[str]:
     """The hosts that readers may take from a URL; none where there is no URL."""
-    url = _DROPPED.sub("", text.strip("".join(map(chr, range(33)))))
+    url = _DROPPED.sub("", _trimmed(text))
     found: set[str] = set()
     for authority in _authorities(url):
         parts = authority.split("@")
-        found |= {_normal(_without_port(part)) for part in (parts[-1], parts[min(1, len(parts) - 1)])}
+        for part in (parts[-1], parts[min(1, len(parts) - 1)]):
+            found |= _spelled(_without_port(part))
     return frozenset(found - {""})
+
+
+def _trimmed(text: str) -> str:
+    """The text without what readers take off its ends: control characters, blanks and marks that nobody sees."""
+    start, end = 0, len(text)
+    while start < end and _is_blank(text[start]):
+        start += 1
+    while end > start and _is_blank(text[end - 1]):
+        end -= 1
+    return text[start:end]
+
+
+def _is_blank(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
+
+
+def _spelled(host: str) -> set[str]:
+    """The readings of a host: the whole, and what stands before a character that no host has, or a second port."""
+    found = {_normal(host)}
+    plain = _FOREIGN.split(unquote(host), maxsplit=1)[0]
+    found.add(_normal(plain))
+    if plain.count(":") > 1 and not _from_ipv6(plain.strip("[]").partition("%")[0]):
+        found.add(_normal(plain.partition(":")[0]))
+    return found
 
 
 def _authorities(url: str) -> set[str]:
@@ -110,7 +139,7 @@ def _number(part: str, *, octal: bool) -> int | None:
     try:
         if part[:2] in ("0x", "0X"):
             return int(part[2:] or "0", 16)
-        if not (part.isascii() and part.isdigit()) or len(part) > 32:
+        if not (part.isascii() and part.isdigit()) or len(part.lstrip("0")) > 32:
             return None
         return int(part, 8) if octal and len(part) > 1 and part[0] == "0" else int(part)
     except ValueError:
@@ -141,6 +170,8 @@ def _from_ipv6(text: str) -> list[_Address]:
         found.append(address.ipv4_mapped)
     if address.sixtofour is not None:
         found.append(address.sixtofour)
+    if address.teredo is not None:
+        found += address.teredo
     if any(address in network for network in _EMBEDDED) and int(address) > 1:
         found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
     return found

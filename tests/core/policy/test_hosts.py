@@ -45,6 +45,10 @@ PRIVATE = [
     "a.localhost",
     "host.local",
     "u:p@127.0.0.1:80",
+    "[::ffff:0:127.0.0.1]",
+    "[64:ff9b:1::7f00:1]",
+    "[2001:0:4136:e378:8000:63bf:80ff:fffe]",
+    "0" * 40 + "177.0.0.1",
 ]
 PUBLIC = [
     "example.com",
@@ -66,6 +70,38 @@ def test_a_private_host_is_known_in_any_spelling(host: str) -> None:
     """No spelling of a private host passes as a public one."""
     assert all(map(is_private, hosts_of(f"http://{host}/")))
     assert hosts_of(f"http://{host}/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1%20/",
+        "http://127.0.0.1%09x/",
+        "http://127.0.0.1 /",
+        "http://127.0.0.1\u2028/",
+        "http://127.0.0.1%00.example.com/",
+        "http://127.0.0.1%23.example.com/",
+        "http://127.0.0.1%2f.example.com/",
+        "http://127.0.0.1;.example.com/",
+        "http://127.0.0.1:80:80/",
+        "\ufeffhttp://127.0.0.1/",
+        "\xa0http://127.0.0.1/\u200b",
+        "user@127.0.0.1/x",
+        "user:word@127.0.0.1",
+    ],
+)
+def test_a_reader_that_stops_early_is_counted_with(url: str) -> None:
+    """What stands before a character that no host has is a reading of the host, and blanks around are none of it."""
+    assert any(map(is_private, hosts_of(url)))
+
+
+@pytest.mark.parametrize(
+    "url", ["http://例え。jp/", "http://हिन्दी.example/", "http://a_b.example/", "http://[2001:db8::1]:80/"]
+)
+def test_a_host_of_other_letters_has_one_reading(url: str) -> None:
+    """Letters, marks and dots beyond ASCII do not end a host."""
+    (host,) = hosts_of(url)
+    assert not is_private(host)
 
 
 @pytest.mark.parametrize("host", PUBLIC)
@@ -97,6 +133,7 @@ def test_a_public_host_is_not_private(host: str) -> None:
         ("", set()),
         ("file:///etc/passwd", set()),
         ("C:\\x", set()),
+        ("alice@example.com", {"example.com"}),
     ],
 )
 def test_the_hosts_of_a_text(url: str, hosts: set[str]) -> None:
