@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import aiohttp
 
 from tests.e2e.chat import Message
 from tests.e2e.sidecall import Got, post
+from tests.fake_upstream import FakeUpstream
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -27,6 +28,7 @@ class Process:
         head = {"apiVersion": "sidecall.io/v1", "kind": "Config", "listen": {"port": 0}, "admin": {"port": 0}}
         self._path.write_text(json.dumps(head | {"state": {"url": f"sqlite:{folder / 'state.db'}"}} | config))
         self._process: asyncio.subprocess.Process | None = None
+        self._reading: asyncio.Future[bytes] | None = None
         self._session = session
         self._port = self._admin_port = 0
 
@@ -43,6 +45,8 @@ class Process:
             found = json.loads(line)
             if found["message"] == "serving":
                 self._port, self._admin_port = found["port"], found["admin_port"]
+                # A log that nobody reads fills its pipe, and then stops who writes it.
+                self._reading = asyncio.ensure_future(self._process.stderr.read())
                 return
         raise AssertionError("it ended before it served")
 
@@ -61,7 +65,9 @@ class Process:
         """End it as a crash does."""
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
-            await self._process.communicate()
+            await self._process.wait()
+        if self._reading is not None:
+            await self._reading
 
 
 @asynccontextmanager
@@ -76,3 +82,15 @@ async def process(folder: Path, upstream: str, **config: Any) -> AsyncIterator[P
             yield running
         finally:
             await running.kill()
+
+
+@asynccontextmanager
+async def processes(folder: Path, upstream: FakeUpstream, **config: Any) -> AsyncIterator[list[Process]]:
+    """Two running processes with one configuration, each with a folder of its own; they start at the same time."""
+    async with AsyncExitStack() as stack:
+
+        async def one(name: str) -> Process:
+            (folder / name).mkdir()
+            return await stack.enter_async_context(process(folder / name, upstream.url, **config))
+
+        yield await asyncio.gather(*map(one, ("one", "two")))
