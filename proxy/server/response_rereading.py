@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import parse_qsl
 
 from proxy.core import jsontext
@@ -17,6 +17,7 @@ from proxy.core.batch.record import ResponseRecord
 from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.recalling import recall
 from proxy.core.jsontext import Path
+from proxy.core.protocol.bodies import objects, read_body
 from proxy.core.protocol.completion import added_usage, holds_call
 from proxy.core.protocol.response_answer import read_output
 from proxy.core.protocol.response_events import own_message_id
@@ -25,13 +26,15 @@ from proxy.core.protocol.response_request import ResponseRequest, read_request
 from proxy.errors import RequestError, StoreError, UpstreamError
 from proxy.server.asking import changed_headers
 from proxy.server.body import BodyReader
-from proxy.server.http import Answer, Headers, RequestHead, header
+from proxy.server.coding import decode_request
+from proxy.server.conversation_items import added_items
+from proxy.server.http import Answer, Headers, RequestHead, header, joined, without
 from proxy.server.remembering import Memory
 from proxy.server.response_deferral import own_stream
 from proxy.server.response_keeping import Keeping
 from proxy.server.response_lists import ItemsShown
 from proxy.server.response_whole import ResponseAnswers, parsed_response
-from proxy.server.routing import response_id
+from proxy.server.routing import conversation_id, response_id
 from proxy.server.services import ExchangeIn, Services
 from proxy.tools.spec import ToolSpec
 
@@ -80,24 +83,42 @@ class ResponseRereading:
         after = -1
         if named and _asks_for_events(target):
             target, after = _from_the_start(target)
-        body = await self._body()
-        asked = RequestHead(head.method, target, head.headers)
+        body, headers = await self._body()
+        asked = RequestHead(head.method, target, headers)
         async with self._services.upstream.request(asked, body or None, governed=True) as answer:
             await self._answer(answer, named[0] if named else "", record=record, after=after)
 
-    async def _body(self) -> bytes:
-        """What the client sent, as to count or to compact a conversation; a response that it names by the id that a
-        stream showed goes up under the upstream's own."""
-        body = await self._client.read(self._services.config.listen.max_body_bytes)
-        try:
-            value = jsontext.parse(body) if b"previous_response_id" in body else None
-        except ValueError:
-            return body
-        named = value.get("previous_response_id") if isinstance(value, dict) else None
+    async def _body(self) -> tuple[bytes, Headers]:
+        """What the client sent, as to compact a conversation or to add to it, and its headers. Raises RequestError."""
+        headers, most = self._client.head.headers, self._services.config.listen.max_body_bytes
+        sent = await self._client.read(most)
+        body = decode_request(sent, joined(headers, "content-encoding"), limit=most)
+        value = read_body(body, self._services.config.limits.nesting, history="items") if body else None
+        changes = await self._changes(body, value) if value else {}
+        if not changes:
+            return sent, headers
+        return jsontext.edit(body, changes), without(headers, "content-encoding")
+
+    async def _changes(self, body: bytes, value: dict[str, Any]) -> dict[Path, bytes | None]:
+        """A response that is named by the id that a stream showed goes up under the upstream's own, and what answers
+        calls under theirs."""
+        changes: dict[Path, bytes | None] = {}
+        named = value.get("previous_response_id")
         record = await self._record(named) if isinstance(named, str) else None
-        if record is None or not record.response_id or record.response_id == named:
-            return body
-        return jsontext.edit(body, {("previous_response_id",): jsontext.render(record.response_id)})
+        if record is not None and record.response_id not in ("", named):
+            changes["previous_response_id",] = jsontext.render(record.response_id)
+        items, conversation = value.get("items"), conversation_id(self._client.head.target)
+        if conversation and isinstance(items, list):
+            judge = self._reading_of(self._like({}, streams=False), "").judge
+            try:
+                left = await added_items(body, items, conversation, memory=self._memory, judge=judge)
+            except StoreError:
+                if judge.could_hold and self._services.config.state.on_unavailable == "refuse":
+                    raise
+                left = None
+            if left is not None:
+                changes["items",] = left
+        return changes
 
     async def _record(self, name: str) -> ResponseRecord | None:
         try:
@@ -169,7 +190,9 @@ class ResponseRereading:
             value = jsontext.parse(data)
         except ValueError:
             value = parsed_response(data, self._services.config.limits.nesting)
-        if not isinstance(value, dict) or not isinstance(value.get("output"), list):
+        if not _is_response(value):
+            if isinstance(value, dict) and any(map(_is_response, objects(value.get("data")))):
+                return await self._responses(data, value["data"])
             return await self._items(data, value, name)
         if record is None and isinstance(value.get("id"), str) and value["id"] != name:
             record = await self._record(value["id"])
@@ -196,6 +219,15 @@ class ResponseRereading:
 
     # -- lists
 
+    async def _responses(self, data: bytes, entries: list[Any]) -> bytes:
+        """A list of responses, each as it was shown."""
+        raws = jsontext.elements(data, ("data",))
+        left = [
+            await self._shown(raw, "", None) if _is_response(entry) else raw
+            for raw, entry in zip(raws, entries, strict=True)
+        ]
+        return data if left == raws else jsontext.edit(data, {("data",): jsontext.array(left)})
+
     async def _items(self, data: bytes, value: Any, name: str) -> bytes:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
@@ -206,13 +238,29 @@ class ResponseRereading:
         if isinstance(value, dict) and isinstance(value.get("data"), list):
             raws = jsontext.elements(data, ("data",))
             left = await shown.shown(raws, value["data"])
-            return data if left == raws else jsontext.edit(data, {("data",): jsontext.array(left)})
+            return data if left == raws else _with_entries(data, value, left)
         if isinstance(value, dict):
             left = await shown.shown([data], [value])
             if not left:
                 raise RequestError("There is no such item.", status=404, code="item_not_found")
             return left[0]
         return data
+
+
+def _is_response(value: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether it is a response, and no item: one that answers a call may have a list as its output too."""
+    return isinstance(value, dict) and isinstance(value.get("output"), list) and "call_id" not in value
+
+
+def _with_entries(data: bytes, value: dict[str, Any], left: list[bytes]) -> bytes:
+    """A list with other entries, and with the ids of its first and last. A page of which nothing is left keeps them, so
+    that the next can be asked for."""
+    changes: dict[Path, bytes | None] = {("data",): jsontext.array(left)}
+    for key, raw in (("first_id", left[0]), ("last_id", left[-1])) if left else ():
+        entry = jsontext.parse(raw)
+        if isinstance(value.get(key), str) and isinstance(entry, dict) and "id" in entry:
+            changes[key,] = jsontext.render(entry["id"])
+    return jsontext.edit(data, changes)
 
 
 def recalled_items(data: bytes, value: dict[str, Any], record: ResponseRecord) -> list[bytes]:

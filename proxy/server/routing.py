@@ -132,16 +132,27 @@ def route(method: str, target: str, *, upgrade: bool = False) -> Route:
 def response_id(target: str) -> tuple[str, int, int] | None:
     """The id of the stored response that a target names, decoded, and the place of its spelling in the target: another
     id can be put there. None where it names none, or where nobody can say how its parts are spelled."""
+    found = _named(target, "responses")
+    return None if found is None or found[0].lower() in _NO_RESPONSE else found
+
+
+def conversation_id(target: str) -> str:
+    """The id of the conversation that a target names; empty where it names none."""
+    found = _named(target, "conversations")
+    return found[0] if found else ""
+
+
+def _named(target: str, collection: str) -> tuple[str, int, int] | None:
+    """What stands behind the name of a collection in a target, and where."""
     end = found.start() if (found := _PATH_END.search(target)) else len(target)
     cuts = [(found.start(), found.end()) for found in _SPELLED_SEPARATOR.finditer(target, 0, end)]
     begins, ends = [0, *(cut[1] for cut in cuts)], [*(cut[0] for cut in cuts), end]
     spelled = [(_plain(_decoded(target[a:b])), a, b) for a, b in zip(begins, ends, strict=True)]
     spelled = [one for one in spelled if one[0] not in ("", ".")]
     names = [name.lower() for name, _, _ in spelled]
-    if names != segments(target) or "responses" not in names[:-1]:
+    if names != segments(target) or collection not in names[:-1]:
         return None
-    place = _last(names[:-1], "responses") + 1
-    return None if names[place] in _NO_RESPONSE else spelled[place]
+    return spelled[_last(names[:-1], collection) + 1]
 
 
 def _surface(method: str, parts: Sequence[str], *, upgrade: bool) -> Surface:

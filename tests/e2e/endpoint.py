@@ -148,8 +148,13 @@ class Endpoint:
             case "GET", ["responses", name, "input_items"] if name in self.stored:
                 kept = self.stored[name]
                 return _list(kept.history)
+            case "GET", ["responses"]:
+                return Whole({"object": "list", "data": [stored.response for stored in self.stored.values()]})
             case "GET", ["conversations", name, "items"] if name in self.conversations:
                 return _list(self.conversations[name])
+            case "POST", ["conversations", name, "items"] if name in self.conversations:
+                self.conversations[name] += asked.json["items"]
+                return _list(asked.json["items"])
             case _:
                 return Whole({"error": {"message": "not found", "type": "invalid_request_error"}}, 404)
 
@@ -165,7 +170,8 @@ class Endpoint:
 def _list(items: Sequence[Item]) -> Whole:
     """A list of items, the newest first, as the API gives them."""
     kept = [{"id": f"item_{number:032}", **item} for number, item in enumerate(items)]
-    return Whole({"object": "list", "data": kept[::-1], "has_more": False})
+    ends = {"first_id": kept[-1]["id"], "last_id": kept[0]["id"]} if kept else {}
+    return Whole({"object": "list", "data": kept[::-1], **ends, "has_more": False})
 
 
 # ---------------------------------------------------------------- histories

@@ -109,6 +109,33 @@ async def test_the_id_that_a_stream_showed_lists_the_input_of_the_last(
 
 
 @both
+async def test_a_list_of_responses_shows_each_as_it_was(
+    streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """Without the calls that were held, under the ids that the client knows."""
+    endpoint.says(*MIXED)
+    endpoint.says(message("other"))
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        client = Client(here, streams=streams)
+        answer = await client.say(user())
+        await Client(here).say(user())
+        shown = (await here.get("/v1/responses")).json["data"]
+    assert [item["output"] for item in shown] == [answer.items, [message("other")]]
+
+
+async def test_the_ends_of_a_list_name_no_held_call(rules: str, upstream: FakeUpstream) -> None:
+    """A page of which nothing is left keeps them: the next is asked for by the last."""
+    items = [{"id": f"item_{n}", **item} for n, item in enumerate((call(A, "delete"), user(), call(B, "delete")))]
+    ends = {"first_id": "item_0", "last_id": "item_2", "has_more": True}
+    upstream.script(Whole({"data": items, **ends}), Whole({"data": items[:1], **ends}))
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        first = (await here.get(ITEMS)).json
+        second = (await here.get(ITEMS)).json
+    assert first == {"data": items[1:2], "first_id": "item_1", "last_id": "item_1", "has_more": True}
+    assert second == {"data": [], **ends}
+
+
+@both
 async def test_what_a_stopped_turn_left_is_not_shown(
     streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
 ) -> None:
