@@ -8,8 +8,11 @@ of HTTP, beyond the content type of what it renders.
 from __future__ import annotations
 
 from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
@@ -18,6 +21,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from proxy import __version__
 
 OTHER = "other"
+_LONGEST_LIST = 200
 _LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
 _SHORT = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5)
 
@@ -85,6 +89,26 @@ class ToolNames:
         return name
 
 
+@dataclass(frozen=True, slots=True)
+class HeldBatch:
+    """A batch with held calls that have no result: how many, which tools', and for how many seconds."""
+
+    batch: str
+    count: int
+    tools: str
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """What a rule did since the process began: calls that it decided, that it would have decided in shadow mode, and
+    how often it could not be evaluated."""
+
+    decided: int = 0
+    shadow: int = 0
+    errors: int = 0
+
+
 class HeldCalls:
     """Held calls without a result, by batch. `clock` gives seconds, in the terms of the `since` that comes in; a batch
     that did not come back within `ttl` seconds is forgotten by the ledger, and here."""
@@ -92,17 +116,17 @@ class HeldCalls:
     def __init__(self, clock: Callable[[], float], ttl: float) -> None:
         self._clock = clock
         self._ttl = ttl
-        self._batches: dict[Hashable, tuple[int, float]] = {}
+        self._batches: dict[Hashable, tuple[int, float, str]] = {}
 
-    def hold(self, batch: Hashable, *, count: int, since: float) -> None:
+    def hold(self, batch: Hashable, *, count: int, since: float, tools: str = "") -> None:
         self._forget()
-        self._batches[batch] = (count, since)
+        self._batches[batch] = (count, since, tools)
 
     def answer(self, batch: Hashable) -> None:
         """One call of a batch has its result, before the batch comes back."""
-        count, since = self._batches.get(batch, (0, 0.0))
+        count, since, tools = self._batches.get(batch, (0, 0.0, ""))
         if count > 1:
-            self._batches[batch] = (count - 1, since)
+            self._batches[batch] = (count - 1, since, tools)
         else:
             self.release(batch)
 
@@ -111,21 +135,34 @@ class HeldCalls:
 
     def count(self) -> float:
         self._forget()
-        return sum(count for count, _ in self._batches.values())
+        return sum(count for count, _, _ in self._batches.values())
 
     def age(self) -> float:
         self._forget()
-        oldest = min((since for _, since in self._batches.values()), default=None)
+        oldest = min((since for _, since, _ in self._batches.values()), default=None)
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+    def oldest(self, most: int) -> list[HeldBatch]:
+        """The oldest of them, the oldest first."""
+        self._forget()
+        now, found = self._clock(), islice(self._batches.items(), most)
+        return [HeldBatch(str(b), count, tools, max(0.0, now - since)) for b, (count, since, tools) in found]
 
     def _forget(self) -> None:
         """Batches lie in the order in which they were held, so that those that are over come first."""
         over = self._clock() - self._ttl
         while self._batches:
-            batch, (_, since) = next(iter(self._batches.items()))
+            batch, (_, since, _) = next(iter(self._batches.items()))
             if since >= over:
                 break
             del self._batches[batch]
+
+
+def _samples(counter: Counter) -> Iterator[tuple[dict[str, str], int]]:
+    for family in counter.collect():
+        for sample in family.samples:
+            if sample.name.endswith("_total"):
+                yield sample.labels, int(sample.value)
 
 
 class Metrics:
@@ -194,9 +231,14 @@ class Metrics:
     def batch(self, *, api: str, kind: str) -> None:
         self._counter("batches", api, kind).inc()
 
-    def held(self, batch: Hashable, *, count: int, since: float) -> None:
-        """A batch holds so many calls without a result."""
-        self._held.hold(batch, count=count, since=since)
+    def held(self, batch: Hashable, *, count: int, since: float, tools: Iterable[str] = ()) -> None:
+        """A batch holds so many calls without a result; `tools` are their names, for people."""
+        named = ", ".join(dict.fromkeys(tools))
+        self._held.hold(batch, count=count, since=since, tools=named[:_LONGEST_LIST])
+
+    def held_batches(self, most: int = 50) -> list[HeldBatch]:
+        """The batches that wait for results longest."""
+        return self._held.oldest(most)
 
     def held_call_ran(self, batch: Hashable) -> None:
         self._held.answer(batch)
@@ -291,6 +333,18 @@ class Metrics:
     def mcp_gone(self, *, server: str) -> None:
         """A server is not configured any more."""
         self._gauges["mcp_up"].remove(server)
+
+    # -- what people get
+
+    def hits(self) -> dict[tuple[str, str], Hits]:
+        """What each rule did, by policy and rule; under two empty names what no rule decided."""
+        found: dict[tuple[str, str], Counts[str]] = defaultdict(Counts)
+        for labels, value in _samples(self._counters["tool_calls"]):
+            kind = "shadow" if labels["mode"] == "shadow" else "decided"
+            found[labels["policy"], labels["rule"]][kind] += value
+        for labels, value in _samples(self._counters["policy_errors"]):
+            found[labels["policy"], labels["rule"]]["errors"] += value
+        return {name: Hits(**counts) for name, counts in found.items()}
 
     # -- what a scraper gets
 

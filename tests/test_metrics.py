@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from proxy.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from proxy.metrics import COUNTERS, GAUGES, HISTOGRAMS, HeldBatch, Hits, Metrics
 
 
 class Clock:
@@ -77,6 +77,40 @@ def test_held_calls_are_counted_and_have_an_age() -> None:
     assert (value(metrics, "deferred_calls"), value(metrics, "held_call_age_seconds")) == (1, 15)
     metrics.unheld("b")
     assert (value(metrics, "deferred_calls"), value(metrics, "held_call_age_seconds")) == (0, 0)
+
+
+def test_held_batches_are_told_to_people() -> None:
+    """The oldest first, as many as are wanted, with tools and age; names are bounded."""
+    metrics, clock = made()
+    metrics.held("a", count=2, since=90, tools=["pay", "pay"])
+    metrics.held("b", count=1, since=95, tools=["x" * 500])
+    clock.now = 110
+    metrics.held_call_ran("a")
+    assert metrics.held_batches(1) == [HeldBatch("a", 1, "pay", 20)]
+    assert metrics.held_batches()[1] == HeldBatch("b", 1, "x" * 200, 15)
+
+
+def test_what_rules_did_is_told_by_their_names() -> None:
+    """Whatever the tool; under empty names what no rule decided."""
+    metrics, _ = made()
+    for tool, policy, rule, mode in (
+        ("a", "p", "r", "enforce"),
+        ("b", "p", "r", "enforce"),
+        ("a", "p", "r", "shadow"),
+        ("a", "", "", "enforce"),
+    ):
+        metrics.tool_call(
+            tool=tool,
+            declared=True,
+            api="chat",
+            owner="client",
+            decision="blocked",
+            policy=policy,
+            rule=rule,
+            mode=mode,
+        )
+    metrics.policy_error(policy="p", rule="s")
+    assert metrics.hits() == {("p", "r"): Hits(2, 1), ("p", "s"): Hits(errors=1), ("", ""): Hits(1)}
 
 
 def test_every_event_shows_in_the_exposition() -> None:

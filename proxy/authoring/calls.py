@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from proxy.core.exchange.cases import facts_of, subject_of
+from proxy.core.exchange.cases import explain_model
 from proxy.core.policy.casemodel import ExplainModel
 from proxy.core.policy.decide import PolicySet
-from proxy.core.policy.explaining import Explanation, ResultExplanation, explain, explain_result
+from proxy.core.policy.explaining import Explanation, ResultExplanation
 from proxy.core.policy.problems import problems_of
-from proxy.core.policy.scripted import Script, ScriptError, settle
+from proxy.core.policy.scripted import ScriptError
 from proxy.errors import ConfigError, Problem
 from proxy.yamlfile import read_documents
 
@@ -31,12 +31,7 @@ def read_call(path: str) -> ExplainModel:
 
 def explain_call(policies: PolicySet, model: ExplainModel, *, path: str) -> Explanation | ResultExplanation:
     """How the policies decide it. Raises ConfigError for an answer that is none."""
-    subject = subject_of(model)
-    facts, script = facts_of(model, [subject.call]), Script(model.answers)
     try:
-        if model.result is None:
-            return settle(explain(policies, facts, subject), script.answer)
-        asking = explain_result(policies, facts, subject, result=model.result, is_error=model.is_error)
-        return settle(asking, script.answer)
+        return explain_model(policies, model)
     except ScriptError as error:
         raise ConfigError([Problem(path, 0, 0, f"answers: {error}")]) from None

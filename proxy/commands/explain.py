@@ -10,15 +10,8 @@ from proxy.authoring.calls import explain_call, read_call
 from proxy.authoring.sources import load_set
 from proxy.commands.terminal import Commands, Terminal, Tone
 from proxy.configfile import environment_overrides
-from proxy.core.jsontext import Object, render_text
-from proxy.core.policy.explaining import (
-    Explanation,
-    ResultExplanation,
-    explanation_lines,
-    explanation_object,
-    result_explanation_lines,
-    result_explanation_object,
-)
+from proxy.core.jsontext import render_text
+from proxy.core.policy.explaining import Explanation, ResultExplanation, lines_of, object_of
 from proxy.core.policy.trail import Outcome
 from proxy.errors import ConfigError, Problem
 
@@ -77,25 +70,15 @@ def _explain(options: argparse.Namespace) -> int:
     policies = load_set(policy_paths(options, os.environ), os.environ)
     explanation = explain_call(policies, read_call(options.call), path=options.call)
     if options.output == "json":
-        print(render_text(_object(explanation)))
+        print(render_text(object_of(explanation)))
     else:
         say_explanation(Terminal(os.environ), explanation)
     return 0
-
-
-def _object(explanation: Explanation | ResultExplanation) -> Object:
-    if isinstance(explanation, Explanation):
-        return explanation_object(explanation)
-    return result_explanation_object(explanation)
 
 
 def say_explanation(
     terminal: Terminal, explanation: Explanation | ResultExplanation, *, indent: str = "", all_rules: bool = True
 ) -> None:
     """The words of an explanation, step by step."""
-    if isinstance(explanation, Explanation):
-        lines = explanation_lines(explanation, all_rules=all_rules)
-    else:
-        lines = result_explanation_lines(explanation, all_rules=all_rules)
-    for line in lines:
+    for line in lines_of(explanation, all_rules=all_rules):
         terminal.say(f"{indent}{line.text}", Tone.PLAIN if line.outcome is None else _TONES[line.outcome])

@@ -7,62 +7,32 @@ unless the configuration opens it to requests of this machine. Never on the clie
 from __future__ import annotations
 
 import asyncio
-import hmac
-import ipaddress
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from aiohttp import web
 
 from proxy.core.batch.approval import Approval, ApprovalState
 from proxy.core.jsontext import render
-from proxy.errors import StoreError
+from proxy.errors import ProxyError, StoreError
 from proxy.metrics import Metrics
-from proxy.server import approvalapi
-from proxy.server.adminpage import render_page
+from proxy.server import approvalapi, playground
+from proxy.server.adminaccess import problem, refusal
+from proxy.server.adminbody import FORM, form_fields, read_body
+from proxy.server.adminpage import Page, render_page
 from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
 from proxy.server.health import Health
+from proxy.server.replies import error_body
 from proxy.server.snapshots import Snapshots
 
 _SAFE = {
     "cache-control": "no-store",
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; "
-    "frame-ancestors 'none'",
+    "base-uri 'none'; frame-ancestors 'none'",
+    "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
 }
-
-
-def is_local_host(host: str) -> bool:
-    """Whether a `Host` names this machine. A page of another site cannot make a browser send that one."""
-    try:
-        name = urlsplit(f"//{host}").hostname or ""
-        return name == "localhost" or ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return False
-
-
-def refusal(request: web.BaseRequest, *, token: str | None, insecure: bool) -> web.Response | None:
-    """Why a request may not see the admin page; None when it may."""
-    if token is not None:
-        scheme, _, shown = request.headers.get("authorization", "").partition(" ")
-        right = hmac.compare_digest(shown.strip().encode("utf-8", "surrogateescape"), token.encode())
-        if right and scheme.lower() == "bearer":
-            return None
-        return _problem(401, "the admin token is missing or wrong")
-    if not insecure:
-        return _problem(404, "there is nothing here")
-    origin = request.headers.get("origin")
-    if is_local_host(request.headers.get("host", "")) and (origin is None or is_local_host(urlsplit(origin).netloc)):
-        return None
-    return _problem(403, "without a token the admin page answers requests of this machine only")
-
-
-def _problem(status: int, message: str) -> web.Response:
-    body = render({"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}})
-    headers = {"www-authenticate": "Bearer"} if status == 401 else {}
-    return web.Response(status=status, body=body, content_type="application/json", headers=headers)
 
 
 class AdminPlane:
@@ -78,6 +48,7 @@ class AdminPlane:
         desk: ApprovalDesk,
         token: Callable[[], str] | None,
         insecure: bool,
+        clock: Callable[[], float],
     ) -> None:
         self._health = health
         self._metrics = metrics
@@ -86,6 +57,7 @@ class AdminPlane:
         self._desk = desk
         self._token = token
         self._insecure = insecure
+        self._clock = clock
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """What aiohttp's server calls for each request."""
@@ -93,14 +65,14 @@ class AdminPlane:
             case "/livez":
                 return web.Response(text="ok\n")
             case "/readyz":
-                problem = await self._health.problem()
-                return web.Response(status=503 if problem else 200, text=f"{problem or 'ok'}\n")
+                unready = await self._health.problem()
+                return web.Response(status=503 if unready else 200, text=f"{unready or 'ok'}\n")
             case "/metrics":
                 return await self._exposition(request)
             case path if path == "/admin" or path.startswith("/admin/"):
                 return await self._admin(request)
             case _:
-                return _problem(404, "there is nothing here")
+                return problem(404, "there is nothing here")
 
     async def _exposition(self, request: web.BaseRequest) -> web.Response:
         if self._desk.is_used or self._snapshots.current.policies.asks_people:
@@ -116,16 +88,41 @@ class AdminPlane:
             return refused
         if request.path == approvalapi.PATH or request.path.startswith(f"{approvalapi.PATH}/"):
             return await approvalapi.serve_approvals(request, self._desk)
+        if request.path == playground.PATH:
+            return await self._explain(request)
         if request.path not in ("/admin", "/admin/") or request.method not in ("GET", "HEAD"):
-            return _problem(404, "there is nothing here")
+            return problem(404, "there is nothing here")
+        return await self._page(playground.Answer(), live="live" in request.query)
+
+    async def _explain(self, request: web.BaseRequest) -> web.Response:
+        """What a call would be decided to be: as JSON, or on the page, whose form it came from."""
+        policies = self._snapshots.current.policies
+        try:
+            if request.method != "POST":
+                return problem(405, "expected POST, with a call as JSON")
+            body = await read_body(request)
+            if request.content_type == FORM:
+                return await self._page(playground.answer_form(policies, form_fields(body)), live=False)
+            found = render(playground.explain_body(policies, body))
+        except ProxyError as error:
+            return web.Response(status=error.status, body=error_body(error), content_type="application/json")
+        return web.Response(body=found, content_type="application/json", headers={"cache-control": "no-store"})
+
+    async def _page(self, answer: playground.Answer, *, live: bool) -> web.Response:
         loaded = self._snapshots.current
-        page = render_page(
-            policies=loaded.policies.policies,
+        page = Page(
+            policies=loaded.policies,
+            now=self._clock(),
             tools=sorted(loaded.tools.specs),
             recent=list(self._audit.recent),
             pending=await self._pending(),
+            held=self._metrics.held_batches(),
+            hits=await asyncio.to_thread(self._metrics.hits),
+            answer=answer,
+            live=live,
         )
-        return web.Response(text=page, content_type="text/html", headers=_SAFE)
+        status = 422 if answer.problem else 200
+        return web.Response(status=status, text=render_page(page), content_type="text/html", headers=_SAFE)
 
     async def _pending(self) -> Sequence[Approval]:
         """The approvals that wait for a decision; none where the store does not answer, or nothing may be asked."""

@@ -267,4 +267,5 @@ def _admin_plane(config: Config, services: Services, snapshots: Snapshots, healt
         desk=services.desk,
         token=token.read if token is not None else None,
         insecure=config.admin.insecure,
+        clock=services.clock,
     )

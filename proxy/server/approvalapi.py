@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs
 
 from aiohttp import web
 
@@ -11,14 +10,13 @@ from proxy.core.batch.approval import Approval, ApprovalEvent, ApprovalState
 from proxy.core.batch.ledger import IllegalStepError
 from proxy.core.jsontext import Json, Object, parse, parse_exact, render
 from proxy.errors import ProxyError, RequestError
+from proxy.server.adminbody import FORM, form_fields, read_body
 from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.logs import timestamp
 from proxy.server.replies import error_body
 
 PATH = "/admin/approvals"
-_FORM = "application/x-www-form-urlencoded"
 _EVENTS = {"approve": ApprovalEvent.APPROVE, "deny": ApprovalEvent.DENY}
-_MOST_BODY = 64 << 10
 _MOST_NOTE = 2000
 
 
@@ -78,40 +76,25 @@ async def _list(request: web.BaseRequest, desk: ApprovalDesk) -> Object:
 
 
 async def _decide(request: web.BaseRequest, desk: ApprovalDesk, approval_id: str) -> web.Response:
-    decision = _read(await _body(request), request.content_type)
+    decision = _read(await read_body(request), request.content_type)
     try:
         approval = await desk.decide(approval_id, decision.event, note=decision.note)
     except IllegalStepError as error:
         raise RequestError(str(error), status=409, code="already_decided") from None
     if approval is None:
         raise RequestError("there is no approval of this id", status=404, code="unknown_approval")
-    if request.content_type == _FORM:  # a button of the admin page
+    if request.content_type == FORM:  # a button of the admin page
         return web.Response(status=303, headers={"location": "/admin/"})
     return _json(described(approval))
-
-
-async def _body(request: web.BaseRequest) -> bytes:
-    if request.content_length is not None and request.content_length > _MOST_BODY:
-        raise RequestError("the body is too long", status=413)
-    data = b""
-    async for piece in request.content.iter_any():
-        data += piece
-        if len(data) > _MOST_BODY:
-            raise RequestError("the body is too long", status=413)
-    return data
 
 
 def _read(body: bytes, content_type: str) -> _Decision:
     """A decision from a body. Raises RequestError (422) for anything else."""
     try:
-        value = _of_form(body) if content_type == _FORM else parse(body)
+        value = form_fields(body) if content_type == FORM else parse(body)
         event, note = _EVENTS[value["decision"]], value.get("note") or ""
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RequestError('expected {"decision": "approve" or "deny", "note": text}', status=422) from None
     if not isinstance(note, str) or len(note) > _MOST_NOTE:
         raise RequestError(f"expected a text of at most {_MOST_NOTE} characters as note", status=422)
     return _Decision(event, note)
-
-
-def _of_form(body: bytes) -> dict[str, str]:
-    return {key: values[-1] for key, values in parse_qs(body.decode(), keep_blank_values=True).items()}

@@ -53,6 +53,14 @@ class AuditRecord:
     declared: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A record without its arguments, and when it was made (Unix seconds)."""
+
+    at: float
+    record: AuditRecord
+
+
 def redact(value: Json) -> Json:
     """Keys and types of a value, and nothing of its text or numbers."""
     if isinstance(value, dict):
@@ -75,11 +83,11 @@ class Audit:
         self._log = log
         self._failed = False
         self._file = None if path == "-" else _open(Path(path))
-        self.recent: deque[AuditRecord] = deque(maxlen=_RECENT)
+        self.recent: deque[Recent] = deque(maxlen=_RECENT)
 
     def record(self, record: AuditRecord) -> None:
         """Write one record. Its arguments are not kept."""
-        self.recent.appendleft(replace(record, args={}))
+        self.recent.appendleft(Recent(self._clock(), replace(record, args={})))
         self._write("tool_call", self._fields(record))
 
     def _write(self, kind: str, fields: dict[str, Any]) -> None:

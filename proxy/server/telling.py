@@ -194,9 +194,10 @@ class Telling:
 
     def split(self, record: BatchRecord) -> None:
         """A batch entered the ledger; its calls without a result are waited for."""
-        waiting = sum(c.result is None and c.stage != 0 for c in record.calls)
+        waiting = [run_name(c.call.name) for c in record.calls if c.result is None and c.stage != 0]
         if waiting:
-            self._services.metrics.held(record.batch_id, count=waiting, since=self._services.clock())
+            now = self._services.clock()
+            self._services.metrics.held(record.batch_id, count=len(waiting), since=now, tools=waiting)
 
     def rejoins(self, found: Found, forgotten: Iterable[BatchId]) -> None:
         """A history showed batches of the ledger."""

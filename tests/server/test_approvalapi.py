@@ -164,7 +164,7 @@ async def test_other_methods(method: str, api: Api) -> None:
     assert (await api.post(said.approval_id, {"decision": "approve"}, method=method))[0] == 405
 
 
-@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic YTphZG1pbi0x"}])
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic YTphZG1pbg=="}])
 async def test_nobody_decides_without_the_token(headers: dict[str, str], api: Api) -> None:
     """401, whatever the id."""
     said = await api.ask(asked(a=1))
@@ -194,7 +194,8 @@ async def test_a_button_of_the_page_decides(api: Api) -> None:
     ("headers", "status"),
     [
         ({}, 200),
-        ({"origin": "http://127.0.0.1:15490"}, 200),
+        ({"sec-fetch-site": "same-origin", "origin": "http://127.0.0.1:9"}, 200),
+        ({"origin": "http://127.0.0.1:9"}, 403),
         ({"host": "evil.example"}, 403),
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "null"}, 403),
@@ -202,7 +203,8 @@ async def test_a_button_of_the_page_decides(api: Api) -> None:
     ],
 )
 async def test_without_a_token_other_sites_decide_nothing(headers: dict[str, str], status: int) -> None:
-    """A page of another site that a browser of this machine shows cannot approve, by whatever name."""
+    """A page of another site that a browser of this machine shows cannot approve, by whatever name; nor can
+    another program of this machine that serves pages."""
     async with (
         origin(answer(b"ok")) as there,
         proxied(there.url, admin={"insecure": True}) as here,

@@ -33,7 +33,7 @@ RECORD = AuditRecord(
 def written(path: Path, shown: str, record: AuditRecord = RECORD) -> dict[str, Any]:
     with Audit(str(path), shown=shown, clock=lambda: 0.0, log=Log(clock=lambda: 0.0)) as audit:
         audit.record(record)
-        assert audit.recent[0].args == {}
+        assert audit.recent[0].record.args == {}
     (line,) = path.read_text().splitlines()
     found: dict[str, Any] = json.loads(line)
     return found

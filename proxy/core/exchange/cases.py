@@ -13,7 +13,7 @@ from proxy.core.arguments import read_arguments
 from proxy.core.calls import Api, Batch, CallId, Kind, Owner, RequestFacts, ToolCall
 from proxy.core.exchange.judging import Conclusion, Judged, conclude
 from proxy.core.jsontext import Json, render_text
-from proxy.core.policy.casemodel import CallModel, CaseModel, ExpectModel, RequestModel, ShadowModel
+from proxy.core.policy.casemodel import CallModel, CaseModel, ExpectModel, ExplainModel, RequestModel, ShadowModel
 from proxy.core.policy.decide import PolicySet
 from proxy.core.policy.explaining import Explanation, ResultExplanation, explain, explain_result
 from proxy.core.policy.names import NamedTool
@@ -79,6 +79,16 @@ def subject_of(model: CallModel, batch: Batch | None = None) -> Subject:
     """A call, and its place among those of its turn; it is alone where nothing is said of others."""
     call = call_of(model)
     return Subject(call, Owner(model.owner), batch or Batch(1, 0, (call.name,)))
+
+
+def explain_model(policies: PolicySet, model: ExplainModel) -> Explanation | ResultExplanation:
+    """How the policies decide what a document describes. Raises ScriptError for an answer that is none."""
+    subject = subject_of(model)
+    facts, script = facts_of(model, [subject.call]), Script(model.answers)
+    if model.result is None:
+        return settle(explain(policies, facts, subject), script.answer)
+    asking = explain_result(policies, facts, subject, result=model.result, is_error=model.is_error)
+    return settle(asking, script.answer)
 
 
 # ---------------------------------------------------------------- running

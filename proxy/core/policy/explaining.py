@@ -86,6 +86,13 @@ class Line:
     outcome: Outcome | None = None
 
 
+def lines_of(explanation: Explanation | ResultExplanation, *, all_rules: bool = True) -> Iterator[Line]:
+    """The words of an explanation of either kind."""
+    if isinstance(explanation, Explanation):
+        return explanation_lines(explanation, all_rules=all_rules)
+    return result_explanation_lines(explanation, all_rules=all_rules)
+
+
 def explanation_lines(explanation: Explanation, *, all_rules: bool = True) -> Iterator[Line]:
     """The steps, and the decision behind them. Not of all rules: of those that are for the tool and were reached."""
     yield from step_lines(explanation.steps, all_rules=all_rules)
@@ -154,6 +161,13 @@ def verdict_lines(verdict: Verdict) -> Iterator[Line]:
 
 
 # ---------------------------------------------------------------- for machines
+
+
+def object_of(explanation: Explanation | ResultExplanation) -> Object:
+    """An explanation of either kind as a JSON object."""
+    if isinstance(explanation, Explanation):
+        return explanation_object(explanation)
+    return result_explanation_object(explanation)
 
 
 def explanation_object(explanation: Explanation) -> Object:
