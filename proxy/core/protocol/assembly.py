@@ -30,13 +30,15 @@ Place = tuple[str, ...]
 @dataclass(slots=True)
 class OpenCall:
     """A call of which fragments have come. `ordinal` is its place in the model's order, `index` the number that its
-    first fragment gave it. `doubtful`: only its name tells it from the call before. `sealed`: its arguments have been
-    read, and what comes behind them is not taken."""
+    first fragment gave it. `doubtful`: only its name tells it from the call before. `nameless`: a fragment names it by
+    what is no text, so that no name that comes with it is believed. `sealed`: its arguments have been read, and what
+    comes behind them is not taken."""
 
     ordinal: int
     kind: Kind
     index: Any = None
     doubtful: bool = False
+    nameless: bool = False
     sealed: bool = False
     type: str = ""
     call_id: str = ""
@@ -249,7 +251,11 @@ class Assembler:
 
     def _name(self, call: OpenCall, name: Any) -> bool:
         """Add to a call's name; False where that comes too late for it to be another."""
-        if not isinstance(name, str) or not name or name == call.name:
+        if not isinstance(name, str | None):
+            if call.name and call.pieces:
+                return False
+            call.nameless, call.name = True, ""
+        if call.nameless or not name or name == call.name:
             return True  # left out, empty, or said again in every fragment
         if call.name and call.pieces:
             return False

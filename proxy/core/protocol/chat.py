@@ -212,17 +212,23 @@ def read_call(entry: Any, text_of: TextOf | None = None) -> ToolCall:
     call_id = CallId(entry_id(entry))
     custom, function = entry.get("custom"), entry.get("function")
     if isinstance(custom, dict):
-        return ToolCall(call_id, _text(custom.get("name")), _text(custom.get("input")), Kind.CUSTOM)
+        return ToolCall(call_id, _name(custom), _text(custom.get("input")), Kind.CUSTOM)
     function = function if isinstance(function, dict) else {}
     return _read_function(function, call_id, Kind.FUNCTION, text_of=_below(text_of, "function"))
 
 
 def _read_function(function: dict[str, Any], call_id: CallId, kind: Kind, *, text_of: TextOf | None) -> ToolCall:
-    arguments, name = function.get("arguments", ""), _text(function.get("name"))
+    arguments, name = function.get("arguments", ""), _name(function)
     if isinstance(arguments, str):
         return ToolCall(call_id, name, arguments, kind)
     shown = text_of(("arguments",)) if text_of else jsontext.render_text(arguments)
     return ToolCall(call_id, name, shown, kind, unwrapped=True)
+
+
+def _name(part: dict[str, Any]) -> str:
+    """A call's name; what is no text is none, and an empty name meets every rule that can hold."""
+    name = part.get("name")
+    return name if isinstance(name, str) else ""
 
 
 def _text(value: Any) -> str:

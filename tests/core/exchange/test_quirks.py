@@ -317,6 +317,19 @@ def test_what_a_client_makes_of_a_quirk(words: str) -> None:
     assert {key: getattr(folded, key) for key in wanted} == wanted
 
 
+@pytest.mark.parametrize("odd", [["delete_file"], {"delete_file": 1}, 5])
+def test_a_name_that_is_no_text_is_no_way_past_a_rule(odd: Any) -> None:
+    """It is none, which every rule that can hold meets, whatever text comes with it."""
+    head = {"index": 0, "id": A, "type": "function", "function": {"name": odd, "arguments": ""}}
+    for entries in ([head, entry(0, args=PATH)], [head, entry(0, None, "show"), entry(0, args=PATH)]):
+        data = sse(role(), *map(calls, entries), END)
+        for pieces in ([data], single_bytes(data)):
+            got = relay(WORLD, pieces, NEXT)
+            assert read_strictly(got.out).choices[0].content == "goes on"
+            assert b"delete_file" not in got.out
+            assert [judged.call.name for judged in got.told] == [""]
+
+
 def test_arguments_that_are_an_object_stay_one() -> None:
     """They are judged as what they are, with their numbers as spelled; blocked like any others."""
     over = calls(entry(1, B, "search", {"q": "1.10", "limit": 50}))

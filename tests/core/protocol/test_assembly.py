@@ -261,6 +261,17 @@ def test_what_a_fragment_says_again() -> None:
     ]
 
 
+@pytest.mark.parametrize("odd", [["delete_file"], {"is": "t"}, 5, False])
+def test_a_call_that_is_named_by_no_text_has_no_name(odd: Any) -> None:
+    """Whatever text names it as well; behind its arguments nothing names it any more."""
+    named, oddly, late = part(0, "a", "t"), part(0, "a", odd), part(0, arguments="{}")
+    for made in ([oddly, named, late], [named, oddly, late], [oddly, late, named]):
+        assert calls(*made) == [("a", "", "{}")]
+    assembler = assembled({"tool_calls": [named]}, {"tool_calls": [late]})
+    assert feed(assembler, {"tool_calls": [oddly]})[0][0].stray == (("function", "name"),)
+    assert [call.whole().name for call in assembler.calls] == ["t"]
+
+
 def test_an_index_that_is_not_the_calls_own_is_stray() -> None:
     """A fragment that stands under another number goes on with its call, and does not go out under that number."""
     found = feed(Assembler(), {"tool_calls": [part(0, "a", "t", "{")]}, {"tool_calls": [part(1, arguments="}")]})

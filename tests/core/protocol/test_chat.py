@@ -41,7 +41,7 @@ def request(**value: Any) -> ChatRequest:
     return read_request(json.dumps(value).encode(), 128)
 
 
-def entry_of(name: str, arguments: Any = "{}", call_id: Any = "c1") -> dict[str, Any]:
+def entry_of(name: Any, arguments: Any = "{}", call_id: Any = "c1") -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
@@ -275,7 +275,9 @@ def test_the_last_call_of_a_turn_allows_no_calls(value: dict[str, Any], expected
         ({"id": "c1", "function": {"name": "t", "id": "in"}}, ToolCall(CallId("c1"), "t", "")),
         ({"id": "c1", "custom": {"name": "t", "input": "x"}}, ToolCall(CallId("c1"), "t", "x", Kind.CUSTOM)),
         ({"id": "c1", "custom": {"name": None}}, ToolCall(CallId("c1"), "", "", Kind.CUSTOM)),
-        ({"id": "c1", "function": {"name": 5}}, ToolCall(CallId("c1"), "5", "")),
+        ({"id": "c1", "function": {"name": 5}}, ToolCall(CallId("c1"), "", "")),
+        (entry_of(["delete_file"]), ToolCall(CallId("c1"), "", "{}")),
+        ({"id": "c1", "custom": {"name": {"is": "t"}, "input": "x"}}, ToolCall(CallId("c1"), "", "x", Kind.CUSTOM)),
         ({"id": "c1", "function": None}, ToolCall(CallId("c1"), "", "")),
         ({"id": "c1", "function": "t"}, ToolCall(CallId("c1"), "", "")),
         ({}, ToolCall(CallId(""), "", "")),
