@@ -31,7 +31,7 @@ nav a { margin-right: 1rem; }
 table { border-collapse: collapse; width: 100%; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
-th { font-weight: 600; } .number { text-align: right; white-space: nowrap; }
+th { font-weight: 600; } .number { font-variant-numeric: tabular-nums; }
 pre { background: var(--soft); overflow-x: auto; padding: .8rem 1rem; }
 form.play { display: grid; gap: .6rem 1rem; grid-template-columns: repeat(3, 1fr); }
 form.play label { display: block; } form.play .wide { grid-column: 1 / -1; }
@@ -98,7 +98,7 @@ def _age(seconds: float) -> str:
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str | int]], *, empty: str, note: str = "") -> str:
-    """A table of texts; whole numbers stand at the right."""
+    """A table of texts and whole numbers."""
     return _framed(head, ["".join(map(_cell, row)) for row in rows], empty=empty, note=note)
 
 
