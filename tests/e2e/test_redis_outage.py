@@ -13,12 +13,11 @@ import pytest
 
 from tests.e2e.process import processes
 from tests.e2e.sidecall import policy, rule
-from tests.e2e.traffic import AS_SENT, DONE, REFUSED, Traffic, model
+from tests.e2e.traffic import AS_SENT, DONE, KINDS, REFUSED, Traffic, model
 from tests.fake_upstream import FakeUpstream
 from tests.stores.redis_servers import RedisServer, running
 
 CLIENTS = 20
-KINDS = ("plain", "first", "second")
 
 
 @asynccontextmanager
@@ -32,18 +31,10 @@ async def outage(upstream: FakeUpstream, folder: Path, unavailable: str) -> Asyn
     }
     with running(folder / "redis", "appendonly yes", "appendfsync always") as redis:
         given["state"] = {"url": f"redis://127.0.0.1:{redis.port}", "onUnavailable": unavailable}
-        async with processes(folder, upstream, **given) as traffic.processes:
-            clients = [asyncio.ensure_future(traffic.client()) for _ in range(CLIENTS)]
-            try:
+        async with processes(folder, upstream, **given) as traffic.ways:
+            async with traffic.of(CLIENTS):
                 yield traffic, redis
-                traffic.end()
-                await asyncio.gather(*clients)
-                for number, conversation in enumerate(traffic.seen):
-                    assert await traffic.come_back(conversation, traffic.processes[number % 2]) == DONE
-            finally:
-                for client in clients:
-                    client.cancel()
-                await asyncio.wait(clients)
+            await traffic.every_batch_comes_back()
 
 
 @pytest.mark.parametrize(("unavailable", "meanwhile"), [("refuse", REFUSED), ("pass", AS_SENT)])
@@ -64,7 +55,7 @@ async def test_traffic_while_redis_is_killed_and_comes_back(
         traffic.begin()
         await traffic.until(lambda now: min(now[f"plain {DONE}"], now[f"first {REFUSED}"]) >= 2 * CLIENTS)
         for number, conversation in enumerate(traffic.seen[:4]):
-            assert await traffic.come_back(conversation, traffic.processes[number % 2]) == meanwhile
+            assert await traffic.come_back(conversation, traffic.ways[number % 2]) == meanwhile
         await asyncio.to_thread(redis.start)
         traffic.begin()
         await traffic.until(is_busy)

@@ -6,7 +6,8 @@ import asyncio
 import itertools
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ import pytest
 
 from tests.e2e import responses
 from tests.e2e.chat import A, B, C, Message, answer, blocked, body, call, follow, history, result, said, user
-from tests.e2e.process import Process, process
-from tests.e2e.sidecall import policy, post, rule
+from tests.e2e.process import Process, processes
+from tests.e2e.sidecall import Got, policy, post, rule
+from tests.e2e.traffic import BROKEN, DONE, KINDS, Traffic, model
 from tests.fake_upstream import Asked, FakeUpstream
 from tests.stores.redis_servers import RedisServer, running
 
@@ -24,6 +26,7 @@ TOOLS = ("search", "delete")
 BATCH = [call(A, "delete", id=7), call(B, "search", q="x"), call(C, "count", n=1)]
 NO = rule("no", "delete", block={"message": "no"})
 STATES = ("sqlite", "redis")
+CLIENTS = 20
 
 
 @pytest.fixture
@@ -42,24 +45,15 @@ async def replicas(
         state = f"redis://127.0.0.1:{request.getfixturevalue('redis').port}"
     else:
         state = f"sqlite:{tmp_path / 'state.db'}"
-    tools = [upstream.tool("count", counting())]
-    async with AsyncExitStack() as stack:
-        yield [await replica(stack, tmp_path / name, upstream, state=state, tools=tools) for name in ("one", "two")]
+    async with two(tmp_path, upstream, state=state, tools=[upstream.tool("count", counting())]) as started:
+        yield started
 
 
-async def replica(
-    stack: AsyncExitStack,
-    folder: Path,
-    upstream: FakeUpstream,
-    *,
-    state: str,
-    tools: list[Any],
-    unavailable: str = "refuse",
-    **config: Any,
-) -> Process:
-    folder.mkdir()
+def two(
+    folder: Path, upstream: FakeUpstream, *, state: str, tools: list[Any], unavailable: str = "refuse", **config: Any
+) -> AbstractAsyncContextManager[list[Process]]:
     given = {"policies": [policy(folder, NO)], "tools": tools, "state": {"url": state, "onUnavailable": unavailable}}
-    return await stack.enter_async_context(process(folder, upstream.url, **given, **config))
+    return processes(folder, upstream, **given, **config)
 
 
 def counting() -> Any:
@@ -134,12 +128,11 @@ async def test_a_run_of_a_process_that_died(
 
     tools = [upstream.tool("count", never)]
     url = f"redis://127.0.0.1:{redis.port}" if state == "redis" else f"sqlite:{tmp_path / 'state.db'}"
-    async with AsyncExitStack() as stack:
-        one, two = [await replica(stack, tmp_path / n, upstream, state=url, tools=tools) for n in ("one", "two")]
+    async with two(tmp_path, upstream, state=url, tools=tools) as (one, other):
         sent = body(*await first_turn(one, upstream), tools=TOOLS)
         lost = asyncio.ensure_future(one.post(sent))
         await upstream.until(lambda: len(upstream.runs["count"]) == 1)
-        waiting = asyncio.ensure_future(two.post(sent))
+        waiting = asyncio.ensure_future(other.post(sent))
         await one.kill()
         with pytest.raises(aiohttp.ClientError):
             await lost
@@ -155,10 +148,8 @@ async def test_a_redis_that_is_killed_and_comes_back(
 ) -> None:
     """What holds no call passes meanwhile; what would need the state is refused, unless the configuration lets it
     pass; and afterwards every batch that a client saw is put back."""
-    tools = [upstream.tool("count", counting())]
-    async with AsyncExitStack() as stack:
-        url = f"redis://127.0.0.1:{redis.port}"
-        here = await replica(stack, tmp_path / "one", upstream, state=url, tools=tools, unavailable=unavailable)
+    tools, state = [upstream.tool("count", counting())], f"redis://127.0.0.1:{redis.port}"
+    async with two(tmp_path, upstream, state=state, tools=tools, unavailable=unavailable) as (here, other):
         sent = body(*await first_turn(here, upstream), tools=TOOLS)
         redis.kill()
         assert (await here.post(body(tools=TOOLS))).message["content"] == "done"
@@ -169,43 +160,53 @@ async def test_a_redis_that_is_killed_and_comes_back(
             assert meanwhile.message["content"] == "done"
             assert history(upstream.last) == sent["messages"]
         upstream.script(answer(*BATCH))
-        held = await here.post(body(tools=TOOLS))
+        held = await other.post(body(tools=TOOLS))
         assert (held.status, held.error["code"]) == (503, "state_unavailable")
         redis.start()
-        assert (await here.post(sent)).message["content"] == "done"
+        assert (await other.post(sent)).message["content"] == "done"
     assert history(upstream.last) == WHOLE
 
 
-async def test_one_of_two_on_one_port_is_killed(upstream: FakeUpstream, tmp_path: Path) -> None:
-    """The other keeps answering new connections, and takes over what the dead one left."""
+@dataclass
+class OnePort:
+    """A connection of its own for each request: whichever process the kernel gives it to."""
+
+    url: str
+
+    async def post(self, sent: Message) -> Got:
+        try:
+            async with aiohttp.ClientSession() as session:
+                return await post(session, self.url, sent)
+        except aiohttp.ClientError:
+            return Got(0, {}, b"", broken=True)
+
+
+async def served(here: Process) -> int:
+    """How many requests a process has answered."""
+    lines = (await here.metrics()).splitlines()
+    return sum(int(float(line.split()[-1])) for line in lines if line.startswith("sidecall_requests_total{"))
+
+
+async def test_one_of_two_on_one_port_is_killed_under_load(upstream: FakeUpstream, tmp_path: Path) -> None:
+    """What was under way in it breaks off, once for each client; the other answers everything else, and puts back what
+    the dead one had split, also where that had begun to run it."""
+    upstream.always(model)
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         taken.bind(("127.0.0.1", 0))
         listen = {"port": taken.getsockname()[1], "reusePort": True}
-        tools = [upstream.tool("count", counting())]
-        async with AsyncExitStack() as stack:
-            state = f"sqlite:{tmp_path / 'state.db'}"
-            one, two = [
-                await replica(stack, tmp_path / n, upstream, state=state, tools=tools, listen=listen)
-                for n in ("one", "two")
-            ]
-            sent = body(*await first_turn(one, upstream), tools=TOOLS)
-            plain = body(tools=TOOLS)
-            load = [asyncio.ensure_future(_fresh(two.url, plain)) for _ in range(40)]
-            await one.kill()
-            statuses = [found for found in await asyncio.gather(*load) if found is not None]
-            assert statuses
-            assert set(statuses) == {200}
-            assert [await _fresh(two.url, plain) for _ in range(20)] == [200] * 20
-            assert (await two.post(sent)).message["content"] == "done"
-    assert history(upstream.last) == WHOLE
-    assert len(upstream.runs["count"]) == 1
-
-
-async def _fresh(url: str, sent: Message) -> int | None:
-    """The status of a request on a connection of its own; None: it was one of the dead process."""
-    try:
-        async with aiohttp.ClientSession() as session:
-            return (await post(session, url, sent)).status
-    except aiohttp.ClientError:
-        return None
+        traffic = Traffic(upstream, [OnePort(f"http://127.0.0.1:{listen['port']}")])
+        tools, state = [upstream.tool("count", traffic.count)], f"sqlite:{tmp_path / 'state.db'}"
+        async with two(tmp_path, upstream, state=state, tools=tools, listen=listen) as (one, other):
+            async with traffic.of(CLIENTS):
+                while min(await served(one), await served(other)) < CLIENTS:
+                    await asyncio.sleep(0.01)
+                assert set(traffic.plain) | set(traffic.first) | set(traffic.second) == {DONE}
+                await one.kill()
+                traffic.begin()
+                await traffic.until(lambda now: all(now[f"{kind} {DONE}"] >= 2 * CLIENTS for kind in KINDS))
+            await traffic.every_batch_comes_back()
+    broken = [count.pop(BROKEN, 0) for count in (traffic.plain, traffic.first, traffic.second)]
+    assert 1 <= sum(broken) <= CLIENTS
+    assert set(traffic.plain) == set(traffic.first) == set(traffic.second) == {DONE}
+    assert set(map(len, traffic.runs.values())) == {1}

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tests.e2e.chat import Message, answer, blocked, body, call, follow, history, result, said, stream, user
-from tests.e2e.process import Process
 from tests.e2e.sidecall import Got
 from tests.fake_upstream import Asked, FakeUpstream, Reply
 
 TOOLS = ("search", "delete")
-DONE, REFUSED, AS_SENT = "done", "refused", "as sent"
+KINDS = ("plain", "first", "second")
+DONE, REFUSED, AS_SENT, BROKEN = "done", "refused", "as sent", "broken"
 CUT_OFF = "its outcome is unknown"
 
 
@@ -34,6 +36,12 @@ def model(asked: Asked) -> Reply:
     if number:
         return answer(*batch(int(number))) if whole else stream(*batch(int(number)))
     return answer(text=last["content"]) if whole else stream(text=last["content"])
+
+
+class Way(Protocol):
+    """How a client reaches a proxy."""
+
+    async def post(self, sent: Message) -> Got: ...
 
 
 @dataclass
@@ -62,12 +70,12 @@ class Conversation:
 
 @dataclass
 class Traffic:
-    """`clients` at once over several processes: every other request is plain, the others are mixed batches in two
-    turns; every other one is a stream. `plain`, `first` and `second` count what came of each kind of request, `now`
-    the same since `begin`."""
+    """What clients do, each for itself, over several ways: a plain request, then a mixed batch in two turns, and so on;
+    every other one is a stream. `plain`, `first` and `second` count what came of each kind of request, `now` the same
+    since `begin`."""
 
     upstream: FakeUpstream
-    processes: Sequence[Process]
+    ways: Sequence[Way]
     plain: Counter[str] = field(default_factory=Counter)
     first: Counter[str] = field(default_factory=Counter)
     second: Counter[str] = field(default_factory=Counter)
@@ -92,10 +100,25 @@ class Traffic:
         async with asyncio.timeout(20), self._moved:
             await self._moved.wait_for(lambda: holds(self.now))
 
-    def end(self) -> None:
-        self._over = True
+    @asynccontextmanager
+    async def of(self, count: int) -> AsyncIterator[None]:
+        """So many clients, until the end of the block; each comes to an end by itself, and none may have failed."""
+        clients = [asyncio.ensure_future(self._client()) for _ in range(count)]
+        try:
+            yield
+            self._over = True
+            await asyncio.gather(*clients)
+        finally:
+            for client in clients:
+                client.cancel()
+            await asyncio.wait(clients)
 
-    async def client(self) -> None:
+    async def every_batch_comes_back(self) -> None:
+        """What any client has seen is put back whole, whichever way it comes."""
+        back = (self.come_back(one, self._at(number)) for number, one in enumerate(self.seen))
+        assert set(await asyncio.gather(*back)) == {DONE}
+
+    async def _client(self) -> None:
         while not self._over:
             number = next(self._numbers)
             await self._plain(number)
@@ -105,8 +128,8 @@ class Traffic:
 
     # -- requests
 
-    def _at(self, number: int) -> Process:
-        return self.processes[number % len(self.processes)]
+    def _at(self, number: int) -> Way:
+        return self.ways[number % len(self.ways)]
 
     async def _plain(self, number: int) -> None:
         """No call in its history, none in its answer."""
@@ -131,9 +154,9 @@ class Traffic:
     async def _second(self, conversation: Conversation) -> None:
         await self._note("second", self.second, await self.come_back(conversation, self._at(conversation.number + 1)))
 
-    async def come_back(self, conversation: Conversation, here: Process) -> str:
+    async def come_back(self, conversation: Conversation, way: Way) -> str:
         """Send the second turn of a conversation; what came of it, or what is wrong with it."""
-        outcome = _outcome(await here.post(conversation.sent), DONE)
+        outcome = _outcome(await way.post(conversation.sent), DONE)
         if outcome != DONE:
             return outcome
         name = f"batch {conversation.number}"
@@ -157,6 +180,8 @@ def _behind(asked: Asked, name: str) -> list[Message] | None:
 
 def _refusal(got: Got) -> str | None:
     """Refused for want of the state: by its status, or by the last event of a stream; what else is wrong with it."""
+    if got.broken:
+        return BROKEN
     if got.status == 200 and b'"error"' not in got.data:
         return None
     return REFUSED if got.error["code"] == "state_unavailable" else f"{got.status} {got.data!r}"
