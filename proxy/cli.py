@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from proxy import __version__, demo
+from proxy import __version__, demoserver
 from proxy.commands.check import add_check
 from proxy.commands.explain import add_explain
 from proxy.commands.injector import add_injector
@@ -149,7 +149,7 @@ def _demo(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError([Problem("--listen", 0, 0, str(error))]) from error
     try:
-        demo.run(host, port)
+        demoserver.run(host, port)
     except OSError as error:
         print(f"cannot listen on {options.listen}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -1,26 +1,20 @@
-"""A small scripted upstream: an OpenAI-compatible endpoint on loopback that needs no key and no model.
+"""The script of the demonstration's upstream, and its answers as chat completions.
 
 It looks for a word in the last user message and "calls" the tools that a model would call there; when the results
 have come, it answers with a text that quotes them, so that anybody can see what the model was told. The words
-and calls stand in `SCENES`. It is for trying Sidecall out; it must not know that there is a proxy in front of it.
+and calls stand in `SCENES`.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aiohttp import web
-
-from proxy.core.jsontext import Object, parse, render, render_text
+from proxy.core.jsontext import Object, render, render_text
 
 MODEL = "demo"
-_CREATED = 1_750_000_000
-_WORD_PAUSE = 0.03
-"""Seconds between the words of a stream: slow enough to see that they come one by one."""
-_MAX_BODY = 4 * 1024 * 1024
+CREATED = 1_750_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +59,14 @@ class Turn:
     calls: tuple[Call, ...] = ()
 
 
-def play(request: Object) -> Turn:
+def play(request: dict[str, Any]) -> Turn:
     """The turn that follows a chat completions request."""
-    messages = [m for m in _items(request.get("messages")) if isinstance(m, dict)]
+    messages = [m for m in items_of(request.get("messages")) if isinstance(m, dict)]
     last_user = max((at for at, m in enumerate(messages) if m.get("role") == "user"), default=-1)
     since = messages[last_user + 1 :]
     if results := _results(since):
         return Turn("The tools said: " + " ".join(f"{name}: {text}" for name, text in results))
-    said = _text(messages[last_user].get("content")).casefold() if last_user >= 0 else ""
+    said = content_text(messages[last_user].get("content")).casefold() if last_user >= 0 else ""
     scene = next((s for s in SCENES if s.word in said), None)
     if scene is None:
         return Turn(_STORY)
@@ -89,28 +83,28 @@ def _results(messages: Sequence[Object]) -> list[tuple[str, str]]:
     names: dict[str, str] = {}
     found = []
     for message in messages:
-        for call in _items(message.get("tool_calls")):
+        for call in items_of(message.get("tool_calls")):
             function = call.get("function") if isinstance(call, dict) else None
             if isinstance(call, dict) and isinstance(function, dict):
                 names[str(call.get("id"))] = str(function.get("name"))
         if message.get("role") == "tool":
-            found.append((names.get(str(message.get("tool_call_id")), "?"), _text(message.get("content"))))
+            found.append((names.get(str(message.get("tool_call_id")), "?"), content_text(message.get("content"))))
     return found
 
 
 def _declared(request: Object) -> set[str]:
-    functions = (tool.get("function") for tool in _items(request.get("tools")) if isinstance(tool, dict))
+    functions = (tool.get("function") for tool in items_of(request.get("tools")) if isinstance(tool, dict))
     return {str(function.get("name")) for function in functions if isinstance(function, dict)}
 
 
-def _items(value: Any) -> list[Any]:
+def items_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _text(content: Any) -> str:
+def content_text(content: Any) -> str:
     if isinstance(content, str):
         return content
-    return " ".join(str(part.get("text", "")) for part in _items(content) if isinstance(part, dict))
+    return " ".join(str(part.get("text", "")) for part in items_of(content) if isinstance(part, dict))
 
 
 # ---------------------------------------------------------------- on the wire
@@ -153,7 +147,7 @@ def _finish(turn: Turn) -> str:
 
 
 def _envelope(kind: str) -> dict[str, Any]:
-    return {"id": "chatcmpl-demo", "object": kind, "created": _CREATED, "model": MODEL}
+    return {"id": "chatcmpl-demo", "object": kind, "created": CREATED, "model": MODEL}
 
 
 def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
@@ -163,54 +157,3 @@ def _chunk(choices: list[dict[str, Any]]) -> dict[str, Any]:
 def _usage(turn: Turn) -> dict[str, int]:
     words = len(turn.text.split()) + 8 * len(turn.calls)
     return {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
-
-
-# ---------------------------------------------------------------- the server
-
-
-async def _complete(request: web.Request) -> web.StreamResponse:
-    try:
-        asked = parse(await request.read())
-    except ValueError:
-        asked = None
-    if not isinstance(asked, dict):
-        return _error(400, "The body is not a JSON object.")
-    turn = play(asked)
-    if asked.get("stream") is not True:
-        return web.Response(body=render_completion(turn), content_type="application/json")
-    options = asked.get("stream_options")
-    with_usage = isinstance(options, dict) and options.get("include_usage") is True
-    response = web.StreamResponse(headers={"content-type": "text/event-stream; charset=utf-8"})
-    await response.prepare(request)
-    for event in render_events(turn, with_usage=with_usage):
-        await response.write(event)
-        await asyncio.sleep(_WORD_PAUSE)
-    await response.write_eof()
-    return response
-
-
-async def _models(request: web.Request) -> web.Response:
-    model = {"id": MODEL, "object": "model", "created": _CREATED, "owned_by": "sidecall"}
-    return web.Response(body=render({"object": "list", "data": [model]}), content_type="application/json")
-
-
-async def _unknown(request: web.Request) -> web.Response:
-    return _error(404, "The demo upstream has POST /v1/chat/completions and GET /v1/models.")
-
-
-def _error(status: int, message: str) -> web.Response:
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
-    return web.Response(status=status, body=render(body), content_type="application/json")
-
-
-def build_app() -> web.Application:
-    app = web.Application(client_max_size=_MAX_BODY)
-    app.router.add_post("/v1/chat/completions", _complete)
-    app.router.add_get("/v1/models", _models)
-    app.router.add_route("*", "/{path:.*}", _unknown)
-    return app
-
-
-def run(host: str, port: int) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError for an address that cannot be listened on."""
-    web.run_app(build_app(), host=host, port=port, print=None, access_log=None, shutdown_timeout=1.0)

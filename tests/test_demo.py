@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
-import sys
 from itertools import groupby
 from typing import Any
 
@@ -14,13 +11,13 @@ import pytest
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from proxy import demo
+from proxy import demo, demoserver
 
 
 @pytest.fixture
 async def client(aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch) -> TestClient[Any, Any]:
-    monkeypatch.setattr(demo, "_WORD_PAUSE", 0)
-    return await aiohttp_client(demo.build_app())
+    monkeypatch.setattr(demoserver, "_WORD_PAUSE", 0)
+    return await aiohttp_client(demoserver.build_app())
 
 
 def asked(*messages: dict[str, Any], tools: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
@@ -114,38 +111,3 @@ async def test_a_stream_gives_usage_when_asked(client: TestClient[Any, Any]) -> 
     last = json.loads(events[-3].removeprefix("data: "))
     assert last["choices"] == []
     assert last["usage"]["total_tokens"] > last["usage"]["prompt_tokens"]
-
-
-async def test_models_are_listed(client: TestClient[Any, Any]) -> None:
-    """One model is there."""
-    answer = await client.get("/v1/models")
-    assert [model["id"] for model in (await answer.json())["data"]] == ["demo"]
-
-
-async def test_what_it_does_not_have_is_an_openai_error(client: TestClient[Any, Any]) -> None:
-    """Unknown paths are 404, and a body that is no JSON object is 400, in OpenAI's shape."""
-    for answer, status in (
-        (await client.post("/v1/responses", json={}), 404),
-        (await client.post("/v1/chat/completions", data=b"no"), 400),
-        (await client.post("/v1/chat/completions", data=b"[]"), 400),
-    ):
-        assert answer.status == status
-        assert (await answer.json())["error"].keys() == {"message", "type", "param", "code"}
-
-
-def test_it_ends_on_a_signal(unused_tcp_port: int) -> None:
-    """The process listens where it was told to, and ends well on SIGTERM."""
-    code = (
-        "import socket, sys, threading; from proxy import demo\n"
-        "def tell():\n"
-        "    while socket.socket().connect_ex(('127.0.0.1', int(sys.argv[1]))): pass\n"
-        "    print('up', flush=True)\n"
-        "threading.Thread(target=tell, daemon=True).start()\n"
-        "demo.run('127.0.0.1', int(sys.argv[1]))"
-    )
-    process = subprocess.Popen([sys.executable, "-c", code, str(unused_tcp_port)], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n"
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=20)[0] == ""
-    assert process.returncode == 0

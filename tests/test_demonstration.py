@@ -66,9 +66,9 @@ def proxy() -> Iterator[str]:
             process.wait(20)
 
 
-def send(proxy: str, body: str) -> str:
+def send(proxy: str, body: str, path: str = "/v1/chat/completions") -> str:
     request = urllib.request.Request(
-        f"{proxy}/v1/chat/completions", body.encode(), {"content-type": "application/json"}, method="POST"
+        f"{proxy}{path}", body.encode(), {"content-type": "application/json"}, method="POST"
     )
     with OPENER.open(request, timeout=20) as answer:
         text: bytes = answer.read()
@@ -81,8 +81,8 @@ def choice(proxy: str, body: str) -> dict[str, Any]:
 
 
 def test_there_are_the_requests_that_are_promised() -> None:
-    """Five requests are printed, each of them JSON."""
-    assert len(REQUESTS) == 5
+    """Six requests are printed, each of them JSON."""
+    assert len(REQUESTS) == 6
     assert all(json.loads(body)["model"] == "demo" for body in REQUESTS)
 
 
@@ -116,3 +116,12 @@ def test_text_streams_through(proxy: str) -> None:
     events = send(proxy, REQUESTS[4]).split("\n\n")
     assert events[-2:] == ["data: [DONE]", ""]
     assert len(events) > 20
+
+
+def test_responses_are_governed_too(proxy: str) -> None:
+    """The stream shows no call, and quotes what the model was told of it."""
+    events = send(proxy, REQUESTS[5], "/v1/responses").split("\n\n")
+    response = json.loads(events[-2].partition("data: ")[2])["response"]
+    (item,) = response["output"]
+    assert "Tool call blocked by policy deny-deleting/deny-deleting-tools:" in item["content"][0]["text"]
+    assert "function_call" not in "".join(events)
