@@ -162,7 +162,12 @@ class ResponseRereading:
     async def _relay(
         self, reader: BodyReader, answer: Answer, name: str, *, record: ResponseRecord | None, after: int
     ) -> None:
-        value = await self._origin()
+        data, value = await self._origin()
+        if record is not None and (record.before != "[]" or (record.said and not record.calls)):
+            # The client's answer was more than the upstream's last one, which alone is read here.
+            body = own_stream(await self._response(data, value, name=name, record=record), after)
+            await self._deliver(answer.status, without(answer.headers, "content-encoding"), body, changed=True)
+            return
         reading = self._reading_of(self._like(value, streams=True), _counted_as(value, name) if record is None else "")
         answers = self._answers(reading)
         relaying = answers.relaying(RequestHead("GET", "", ()))
@@ -174,7 +179,7 @@ class ResponseRereading:
     def _like(self, value: dict[str, Any], *, streams: bool) -> ResponseRequest:
         return request_like(value, self._exchange.loaded.tools.specs, streams=streams)
 
-    async def _origin(self) -> dict[str, Any]:
+    async def _origin(self) -> tuple[bytes, dict[str, Any]]:
         """The response as it is now: rules may look at its model and tools."""
         head = RequestHead("GET", self._response_target, self._client.head.headers)
         async with self._services.upstream.request(head, None, governed=True) as answer:
@@ -182,7 +187,7 @@ class ResponseRereading:
         value = parsed_response(data, self._services.config.limits.nesting)
         if answer.status >= 400 or value is None:
             raise UpstreamError("The response that is read here cannot be looked at.", kind="protocol")
-        return value
+        return data, value
 
     async def _shown(self, data: bytes, name: str, record: ResponseRecord | None) -> bytes:
         """A body as the client may see it: a response, a list of items, or one item."""
@@ -231,7 +236,7 @@ class ResponseRereading:
     async def _items(self, data: bytes, value: Any, name: str) -> bytes:
         if not holds_call(value) and b"_call_output" not in data and b"mcp_approval" not in data:
             return data
-        like = await self._origin() if name else {}
+        like = (await self._origin())[1] if name else {}
         reading = self._reading_of(self._like(like, streams=False), "")
         keeping = reading.keeping
         shown = ItemsShown(self._memory, reading.judge, keeping.request.hosted, consult=keeping.settling.consult)

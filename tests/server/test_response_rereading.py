@@ -127,17 +127,40 @@ async def test_what_cannot_be_read_and_holds_a_call_is_refused(rules: str, upstr
 
 
 @both
-async def test_hidden_rounds_stay_hidden(streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint) -> None:
-    """The response shows the items of all rounds and what they all used, under the id that the client knows."""
+@pytest.mark.parametrize("taken_up", [False, True])
+async def test_hidden_rounds_stay_hidden(
+    taken_up: bool, streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """The response shows the items of all rounds and what they all used, under the id that the client knows; as a
+    stream too, from behind any event."""
     for said in ([reasoning(1, "x"), message("Hm.", 1), call(A, "delete")], [message("Done.", 2), call(B, "search")]):
         endpoint.says(*said)
     async with sidecall(upstream.url, policies=[rules]) as here:
         client = Client(here, streams=streams)
         answer = await client.say(user())
-        again = (await client.read(answer)).json
+        got = await client.read(answer, "?stream=true" if taken_up else "")
+        again = answer_of(got).response
+        behind = await client.read(answer, "?stream=true&starting_after=3")
+        assert got.data.endswith(behind.data) or not taken_up
     assert {k: again[k] for k in ("id", "output", "usage", "status")} == {
         k: answer.response[k] for k in ("id", "output", "usage", "status")
     }
+
+
+@both
+async def test_what_a_limit_said_is_read_as_a_stream_too(
+    streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """The upstream's last answer had nothing to show."""
+    endpoint.says(call(A, "delete"))
+    endpoint.says(call(B, "delete"))
+    endpoint.says()
+    async with sidecall(upstream.url, policies=[rules], continuations={"max": 1}) as here:
+        client = Client(here, streams=streams)
+        answer = await client.say(user())
+        again = [answer_of(await client.read(answer, behind)) for behind in ("", "?stream=true")]
+    assert answer.texts == ["The limit of tool calls for one answer was reached."]
+    assert [read.texts for read in again] == [answer.texts] * 2
 
 
 @both
