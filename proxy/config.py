@@ -368,10 +368,14 @@ class Limits(Settings):
 
 
 class Metrics(Settings):
+    """What metrics tell apart."""
+
     max_tool_names: Count = Field(default=200, description="How many tool names metrics tell apart.")
 
 
 class Log(Settings):
+    """What is logged."""
+
     level: LogLevel = Field(default=LogLevel.INFO, description="The least important kind of line that is logged.")
 
 

@@ -16,6 +16,7 @@ from proxy.authoring.examples import EXAMPLES
 from proxy.config import Config
 from proxy.core.policy.casemodel import CasesDocument
 from proxy.core.policy.model import ACTIONS, PolicyDocument
+from proxy.core.policy.quantities import spelled_duration
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 """The newest draft that the language server of YAML files knows."""
@@ -96,6 +97,8 @@ def _tidied_key(model: str, key: str, schema: dict[str, Any]) -> dict[str, Any]:
     default = found.get("default")
     if model in _GIVEN_COUNTS or default is None or isinstance(default, dict | list):
         found.pop("default", None)
+    if isinstance(default, float) and found.get("type") == "string":
+        found["default"] = spelled_duration(default)
     if key in _NO_NULL.get(model, ()):
         (only,) = (part for part in found.pop("anyOf") if part != {"type": "null"})
         found = {**only, **found}

@@ -64,21 +64,21 @@ class ConditionModel(Document):
     regex: RegexText = ""
     """An RE2 pattern is found in the text, anywhere unless it is anchored."""
     gt: Number = 0
-    """The number is greater."""
+    """The number is greater than this."""
     gte: Number = 0
-    """The number is greater or equal."""
+    """The number is this or greater."""
     lt: Number = 0
-    """The number is smaller."""
+    """The number is smaller than this."""
     lte: Number = 0
-    """The number is smaller or equal."""
+    """The number is this or smaller."""
     longer_than: int = Field(default=0, ge=0)
     """More characters or items than this."""
     shorter_than: int = Field(default=0, ge=0)
     """Fewer characters or items than this."""
     inside: FolderTexts = Field(default=[], min_length=1)
-    """The path lies in a folder; a relative path counts from it."""
+    """The path lies in a folder, once `.`, `..` and `//` are resolved; a relative path counts from the folder."""
     not_inside: FolderTexts = Field(default=[], min_length=1)
-    """The path lies in no folder; holds when it is absent."""
+    """The path lies in none of these folders; holds when it is absent."""
     host: GlobTexts = Field(default=[], min_length=1)
     """The URL's host fits a glob, or is `private`."""
     not_host: GlobTexts = Field(default=[], min_length=1)
@@ -227,7 +227,8 @@ class LimitModel(Document):
     by: list[Annotated[str, Field(pattern=r"^(tool|tenant|client|user|args(\.[^.]+)+)$")]] = Field(
         default=["tenant", "tool"], min_length=1
     )
-    """What is counted apart: tool, tenant, client, user, args.PATH."""
+    """What is counted apart: `tool`, `tenant`, `client`, `user`, `args.PATH`. `[tenant, tool]` when left out; the list
+    alone decides, so that without `tenant` all tenants share one count."""
 
 
 class ApprovalModel(Document):

@@ -21,6 +21,15 @@ def parse_duration(value: Any) -> float:
     return float(found[1]) * _SECONDS[found[2]]
 
 
+def spelled_duration(seconds: float) -> str:
+    """Seconds as a document would spell them, in the largest unit that leaves a whole number."""
+    thousandths = round(seconds * 1000)
+    for unit, length in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if thousandths % length == 0 and (thousandths or unit == "s"):
+            return f"{thousandths // length}{unit}"
+    return f"{thousandths}ms"
+
+
 def parse_size(value: Any) -> int:
     """Bytes. Raises ValueError."""
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from proxy.core.policy.quantities import parse_duration, parse_size
+from proxy.core.policy.quantities import parse_duration, parse_size, spelled_duration
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,12 @@ from proxy.core.policy.quantities import parse_duration, parse_size
 def test_durations(text: str, seconds: float) -> None:
     """A duration is a number and a unit."""
     assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["250ms", "5s", "90s", "10m", "24h", "0s"])
+def test_a_duration_is_spelled_as_it_is_read(text: str) -> None:
+    """In the largest unit that leaves a whole number."""
+    assert spelled_duration(parse_duration(text)) == text
 
 
 @pytest.mark.parametrize(("text", "size"), [("512Ki", 1 << 19), ("64Mi", 64 << 20), ("1Gi", 1 << 30), ("7", 7), (7, 7)])
