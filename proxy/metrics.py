@@ -37,6 +37,7 @@ COUNTERS: dict[str, tuple[str, tuple[str, ...]]] = {
     "rejoins": ("Split batches that came back.", ("api", "outcome")),
     "continuations": ("Turns with hidden rounds, by how they ended.", ("api", "end")),
     "approvals": ("Approvals, by how they ended.", ("tool", "outcome")),
+    "approvals_unasked": ("Calls that were blocked since too many wait for a person already.", ("tool",)),
     "requests": ("Requests.", ("api", "stream", "status")),
     "upstream_errors": ("Failures of the upstream.", ("kind",)),
     "policy_errors": ("Rules that could not be evaluated.", ("policy", "rule")),
@@ -262,6 +263,9 @@ class Metrics:
 
     def approval(self, *, tool: str, declared: bool = True, outcome: str) -> None:
         self._counter("approvals", self._names.label(tool, declared=declared), outcome).inc()
+
+    def approval_unasked(self, *, tool: str, declared: bool = True) -> None:
+        self._counter("approvals_unasked", self._names.label(tool, declared=declared)).inc()
 
     def approvals_pending(self, counts: Mapping[tuple[str, bool], int]) -> None:
         """What is pending now, by tool and whether that is declared; tools that are not named have none any more."""

@@ -1,4 +1,7 @@
-"""The JSON API of approvals on the admin port: list them, decide one. Who may is settled before anything gets here."""
+"""The JSON API of approvals on the admin port: list them, decide one. Who may is settled before anything gets here.
+
+A list is at most one page. Where there is more, `next` is what to give as `after` for the page behind it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from proxy.core.batch.ledger import IllegalStepError
 from proxy.core.jsontext import Json, Object, parse, parse_exact, render
 from proxy.errors import ProxyError, RequestError
 from proxy.server.adminbody import FORM, form_fields, read_body
-from proxy.server.approvaldesk import ApprovalDesk
+from proxy.server.approvaldesk import LISTED, ApprovalDesk, Part, Position
 from proxy.server.logs import timestamp
 from proxy.server.replies import error_body
 
@@ -72,7 +75,25 @@ async def _list(request: web.BaseRequest, desk: ApprovalDesk) -> Object:
         states = [ApprovalState(state) for state in asked]
     except ValueError:
         raise RequestError(f"expected a state among {', '.join(ApprovalState)}", status=422) from None
-    return {"approvals": [described(approval) for approval in await desk.listed(states)]}
+    found, last = await desk.page(states, after=_after(request), most=_limit(request))
+    more: Object = {} if last is None else {"next": f"{last.part.name.lower()}.{last.id}"}
+    return {"approvals": [described(approval) for approval in found], **more}
+
+
+def _limit(request: web.BaseRequest) -> int:
+    text = request.query.get("limit", str(LISTED))
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LISTED):
+        raise RequestError(f"expected a limit of 1 to {LISTED}", status=422)
+    return int(text[:9])
+
+
+def _after(request: web.BaseRequest) -> Position | None:
+    part, _, approval_id = request.query.get("after", "").partition(".")
+    if not part:
+        return None
+    if part.upper() not in Part.__members__ or not approval_id:
+        raise RequestError("expected the `next` of another page as after", status=422)
+    return Position(Part[part.upper()], approval_id)
 
 
 async def _decide(request: web.BaseRequest, desk: ApprovalDesk, approval_id: str) -> web.Response:

@@ -3,6 +3,10 @@
 An approval is found by its tenant, tool, owner and canonical arguments, and by nothing that a client could choose
 otherwise. Any process may decide; whoever waits for a decision looks at the store now and then, one look for all that
 wait here. Nobody locks: each step is saved on the condition that nobody else took one.
+
+What waits is bounded for each tenant, so that a model in a loop fills neither the store nor the list that a person
+reads. A question takes one place, and a large one several; calls that are made at the very same moment may pass the
+bound by as many.
 """
 
 from __future__ import annotations
@@ -11,8 +15,10 @@ import asyncio
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
 
 from proxy.core.batch.approval import (
     Approval,
@@ -37,10 +43,33 @@ from proxy.stores.base import Store, Stored, Write
 
 POLL_SECONDS = 0.5
 LISTED = 1000
-"""The most approvals of one list, and the most that are counted as pending."""
-_KEPT = 86400.0  # seconds that an approval is remembered when its time is over
+"""The most approvals of one page of a list, and the most that are counted as pending."""
+PLACES = 1000
+"""How many questions of one tenant may wait at a time."""
+PLACE_BYTES = 16 << 10
+"""A question whose arguments are longer takes a place for each so many bytes."""
+_KEPT = 86400.0  # seconds that a decision is remembered when its time is over
+_KEPT_UNDECIDED = 3600.0
 _ENTRY, _PENDING = "approval/", "approval-pending/"
+_CALL, _OPEN = "approval-call", "approval-open"
 _MOST_KEYS = 10_000
+_PAGE_BYTES = 8 << 20
+_AT_ONCE = 100
+
+
+class Part(IntEnum):
+    """The two parts of a list, in their order."""
+
+    PENDING = 0
+    OTHERS = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where in a list an approval stood; what was decided since has left its part."""
+
+    part: Part
+    id: str
 
 
 class ApprovalDesk:
@@ -74,11 +103,14 @@ class ApprovalDesk:
         """What a person says of a call; a yes is used up by it, which is known for `remembered` seconds. Raises
         StoreError."""
         self.is_used = True
-        place = await ledger.key("approval-call", _digest(asked))
+        place = await ledger.key(_CALL, _digest(asked))
         loop = asyncio.get_running_loop()
         until, waited_for = loop.time() + min(asked.wait, asked.ttl), None
         while True:
-            approval, version = await self._standing(place) or await self._open(place, asked, waited_for)
+            found = await self._standing(place) or await self._open(ledger, place, asked, waited_for=waited_for)
+            if found is None:
+                return PersonSaid(Word.UNASKED, "")
+            approval, version = found
             match approval.state:
                 case ApprovalState.DENIED:
                     return PersonSaid(Word.DENIED, approval.id, approval.note)
@@ -112,20 +144,27 @@ class ApprovalDesk:
         found = None if pointer is None else await self._load(pointer.value.decode())
         return found if found is not None and counts(found[0], self._clock()) else None
 
-    async def _open(self, place: str, asked: AskPerson, waited_for: Approval | None) -> tuple[Approval, int]:
-        """Ask anew, or find that somebody else just did. Where the time of one that was waited for has run out, that is
-        what is told."""
+    async def _open(
+        self, ledger: Ledger, place: str, asked: AskPerson, *, waited_for: Approval | None
+    ) -> tuple[Approval, int] | None:
+        """Ask anew, or find that somebody else just did; None: too much waits already. Where the time of one that was
+        waited for has run out, that is what is told."""
         now = self._clock()
         if waited_for is not None and now >= waited_for.expires:
             return as_of(waited_for, now), 0
         approval = _approval(asked, place, now)
+        places = _places(approval)
+        if not await self._has_room(ledger, len(places)):
+            self._refuse(approval)
+            return None
         pending = {"tool": asked.call.tool, "declared": asked.call.declared, "expires": approval.expires}
         while True:
             pointer = (await self._store.load([place])).get(place)
             writes = [
                 Write(place, approval.id.encode(), 2 * asked.ttl, version=pointer.version if pointer else 0),
-                Write(_ENTRY + approval.id, render_approval(approval), 2 * asked.ttl + _KEPT, version=0),
-                Write(_PENDING + approval.id, render(pending), asked.ttl + _KEPT),
+                Write(_ENTRY + approval.id, render_approval(approval), 2 * asked.ttl + _KEPT_UNDECIDED, version=0),
+                Write(_PENDING + approval.id, render(pending), asked.ttl + _KEPT_UNDECIDED),
+                *(Write(key, b"", asked.ttl) for key in places),
             ]
             if await self._store.save(writes):
                 break
@@ -135,6 +174,14 @@ class ApprovalDesk:
         self._log.event("info", "approval asked for", approval=approval.id, tool=approval.tool, **rule)
         self._announce(approval)
         return approval, 1
+
+    async def _has_room(self, ledger: Ledger, wanted: int) -> bool:
+        return len(await self._store.scan(await ledger.key(_OPEN, ""), PLACES)) + wanted <= PLACES
+
+    def _refuse(self, approval: Approval) -> None:
+        rule = {"policy": approval.policy, "rule": approval.rule}
+        self._log.event("warning", "nobody was asked: too many approvals are pending", tool=approval.tool, **rule)
+        self._metrics.approval_unasked(tool=approval.tool, declared=approval.declared)
 
     async def _use(self, approval: Approval, version: int, mark: Write) -> bool:
         """Let one call go ahead by an approval; False: another one was faster."""
@@ -188,7 +235,8 @@ class ApprovalDesk:
         while (found := await self._load(approval_id)) is not None:
             approval = decided(found[0], event, note=note, now=self._clock())
             entry = Write(_ENTRY + approval_id, render_approval(approval), approval.ttl + _KEPT, version=found[1])
-            if await self._store.save([entry, Write(_PENDING + approval_id, None, 0.0)]):
+            gone = (Write(key, None, 0.0) for key in (_PENDING + approval_id, *_places(found[0])))
+            if await self._store.save([entry, *gone]):
                 self._metrics.approval(tool=approval.tool, declared=approval.declared, outcome=str(approval.state))
                 self._log.event("info", "approval decided", approval=approval_id, decision=str(approval.state))
                 self._wake(approval_id)
@@ -196,20 +244,45 @@ class ApprovalDesk:
         return None
 
     async def listed(self, states: Collection[ApprovalState]) -> list[Approval]:
-        """The approvals in these states: pending ones first, the oldest first; then others, the newest first. Raises
-        StoreError."""
-        waiting = [key.removeprefix(_PENDING) for key in await self._store.scan(_PENDING, LISTED)]
-        rest: list[str] = []
-        if set(states) != {ApprovalState.PENDING}:
-            keys = await self._store.scan(_ENTRY, _MOST_KEYS)
-            rest = [key.removeprefix(_ENTRY) for key in reversed(keys[-LISTED:])]
-        ids = list(dict.fromkeys([*waiting, *rest]))
-        found = await self._store.load([_ENTRY + approval_id for approval_id in ids])
+        """The first page of a list. Raises StoreError."""
+        return (await self.page(states))[0]
+
+    async def page(
+        self, states: Collection[ApprovalState], *, after: Position | None = None, most: int = LISTED
+    ) -> tuple[list[Approval], Position | None]:
+        """The approvals in these states that come behind a position in the list, and the one behind which there are
+        more: pending ones first, the oldest first; then others, the newest first. Raises StoreError."""
+        pending = [ApprovalState.PENDING] if ApprovalState.PENDING in states else []
+        parts = [(Part.PENDING, pending), (Part.OTHERS, set(states) - {ApprovalState.PENDING})]
+        found: list[Approval] = []
+        last, size = after, 0
+        for part, wanted in parts:
+            if not wanted or (after is not None and after.part > part):
+                continue
+            async for approval in self._behind(part, after.id if after is not None and after.part == part else ""):
+                if approval.state not in wanted:
+                    continue
+                if len(found) == most or size > _PAGE_BYTES:
+                    return found, last
+                found.append(approval)
+                last, size = Position(part, approval.id), size + len(approval.arguments)
+        return found, None
+
+    async def _behind(self, part: Part, after: str) -> AsyncIterator[Approval]:
+        """The approvals of a part of the list as they stand now, some at a time, since they may be large."""
+        prefix = _PENDING if part is Part.PENDING else _ENTRY
+        ids = [key.removeprefix(prefix) for key in await self._store.scan(prefix, _MOST_KEYS)]
+        if part is Part.OTHERS:
+            ids = [one for one in reversed(ids) if not after or one < after]
+        else:
+            ids = [one for one in ids if one > after]
         now = self._clock()
-        stored = (found.get(_ENTRY + approval_id) for approval_id in ids)
-        approvals = [as_of(_read(one), now) for one in stored if one is not None]
-        approvals.sort(key=lambda one: one.state is not ApprovalState.PENDING)
-        return [one for one in approvals if one.state in states][:LISTED]
+        for first in range(0, len(ids), _AT_ONCE):
+            some = ids[first : first + _AT_ONCE]
+            found = await self._store.load([_ENTRY + one for one in some])
+            for stored in (found.get(_ENTRY + one) for one in some):
+                if stored is not None:
+                    yield as_of(_read(stored), now)
 
     async def count(self) -> None:
         """Count for the metrics what is pending, and what has expired: each once, whoever counts. Raises StoreError."""
@@ -249,6 +322,13 @@ def _approval(asked: AskPerson, place: str, now: float) -> Approval:
         expires=now + asked.ttl,
         ttl=asked.ttl,
     )
+
+
+def _places(approval: Approval) -> list[str]:
+    """The keys of the places that a question takes while it waits, among those of its tenant."""
+    tenant = approval.place.removeprefix(f"{_CALL}/").rpartition("/")[0]
+    count = 1 + (len(approval.arguments.encode("utf-8", "replace")) - 1) // PLACE_BYTES
+    return [f"{_OPEN}/{tenant}/{approval.id}.{number}" for number in range(count)]
 
 
 def _read(found: Stored) -> Approval:

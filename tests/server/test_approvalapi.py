@@ -104,6 +104,29 @@ async def test_an_approval_is_decided_once(decision: str, state: str, api: Api) 
     assert [e["state"] for e in (await api.get())[1]["approvals"]] == ["used" if state == "approved" else "denied"]
 
 
+async def test_a_list_comes_in_pages(api: Api) -> None:
+    """`next` leads on, until there is no more."""
+    ids = [(await api.ask(asked(a=number))).approval_id for number in range(5)]
+    await api.post(ids[0], {"decision": "approve"})
+    found, query = [], "?limit=2"
+    while query:
+        status, page = await api.get(query)
+        found.append([entry["id"] for entry in page["approvals"]])
+        query = f"?limit=2&after={page['next']}" if "next" in page else ""
+    assert status == 200
+    assert sorted([*found[0], *found[1]]) == sorted(ids[1:])
+    assert (found[2], len(found)) == ([ids[0]], 3)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [*(f"limit={n}" for n in ("0", "1001", "-1", "x", "", "1e2")), "after=apr_1", "after=all.apr_1", "after=others."],
+)
+async def test_a_page_that_is_none(query: str, api: Api) -> None:
+    """422."""
+    assert (await api.get(f"?{query}"))[0] == 422
+
+
 async def test_an_approval_that_has_expired_is_not_decided(api: Api) -> None:
     """409, as for one that was decided."""
     said = await api.ask(asked(ttl=0.01, a=1))

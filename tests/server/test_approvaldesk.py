@@ -16,6 +16,7 @@ from proxy.core.policy.consults import AskPerson, PersonSaid, Word
 from proxy.core.policy.values import canonical
 from proxy.core.policy.verdicts import RuleName
 from proxy.errors import StoreError
+from proxy.server.approvaldesk import PLACE_BYTES, PLACES
 from proxy.stores.base import Write
 from tests.server.parts import Parts
 from tests.server.test_deciders import seen
@@ -264,7 +265,85 @@ async def test_lists(desk: Desk) -> None:
     assert [one.id for one in every] == [ids[1], ids[3], ids[2], ids[0]]
     assert [one.id for one in await desk.here.listed([ApprovalState.DENIED])] == [ids[2]]
     desk.parts.clock.now += 100.0
-    assert [one.id for one in await desk.here.listed([ApprovalState.EXPIRED])] == [ids[1], ids[3], ids[0]]
+    assert [one.id for one in await desk.here.listed([ApprovalState.EXPIRED])] == [ids[3], ids[1], ids[0]]
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+async def test_pages_of_a_list(most: int, desk: Desk) -> None:
+    """Each begins behind the one before, over both parts of the list; what is decided meanwhile is missed by none."""
+    ids = []
+    for number in range(7):
+        ids.append((await desk.ask(asked(a=number))).approval_id)
+        desk.parts.clock.now += 1.0
+    for approval_id in (ids[1], ids[2], ids[5]):
+        await desk.decide(approval_id)
+    found, after, pages = list[str](), None, 0
+    while pages == 0 or after is not None:
+        page, after = await desk.here.page(list(ApprovalState), after=after, most=most)
+        found += [one.id for one in page]
+        pages += 1
+        if pages == 1 and most < 4:
+            await desk.decide(found[-1])  # the next page goes on behind where it stood
+    decided = [ids[5], ids[2], ids[1]]
+    again = [] if most == 100 else [found[most - 1]]
+    assert found == [*(one for one in ids if one not in decided), *sorted([*decided, *again], reverse=True)]
+    assert pages == -(-len(found) // most)
+
+
+async def test_a_page_is_bounded_in_bytes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large questions come some at a time."""
+    monkeypatch.setattr("proxy.server.approvaldesk._PAGE_BYTES", 100)
+    for number in range(4):
+        await desk.ask(asked(a="x" * 60, n=number))
+    first, after = await desk.here.page([ApprovalState.PENDING])
+    second, end = await desk.here.page([ApprovalState.PENDING], after=after)
+    assert (len(first), len(second), end) == (2, 2, None)
+
+
+# ---------------------------------------------------------------- how much may wait
+
+
+async def test_a_tenant_has_so_many_places(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not fit is not asked, is told and counted, and takes nobody else's place; a decision makes room, and
+    so does the end of a question's time."""
+    monkeypatch.setattr("proxy.server.approvaldesk.PLACES", 2)
+    one, two = [await desk.ask(asked(a=number)) for number in range(2)]
+    for elsewhere in (False, True):
+        assert await desk.ask(asked(wait=30.0, a=2), elsewhere=elsewhere) == PersonSaid(Word.UNASKED, "")
+    assert (await desk.ask(asked(a=1))).approval_id == two.approval_id, "it waits already"
+    assert (await desk.ask(asked(a=2), tenant="t2")).word is Word.PENDING
+    assert desk.parts.value("approvals_unasked_total", tool="pay") == 1
+    (line,) = [line for line in desk.parts.lines if line["message"].startswith("nobody was asked")]
+    assert (line["tool"], line["policy"], line["rule"]) == ("pay", "p", "r")
+    assert len(desk.parts.announced) == 3
+    await desk.decide(one.approval_id, ApprovalEvent.DENY)
+    assert (await desk.ask(asked(a=3))).word is Word.PENDING
+    assert (await desk.ask(asked(a=4))).word is Word.UNASKED
+    desk.parts.clock.now += 60.0
+    assert (await desk.ask(asked(a=4))).word is Word.PENDING
+
+
+@pytest.mark.parametrize(("size", "fits"), [(2, True), (3, False)])
+async def test_a_large_question_takes_several_places(
+    size: int, fits: bool, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are free again once it is decided."""
+    monkeypatch.setattr("proxy.server.approvaldesk.PLACES", 3)
+    assert (await desk.ask(asked(a=1))).word is Word.PENDING
+    large = await desk.ask(asked(a="x" * (size * PLACE_BYTES - 8)))
+    assert (large.word is Word.PENDING) is fits
+    if fits:
+        assert (await desk.ask(asked(a=2))).word is Word.UNASKED
+        await desk.decide(large.approval_id)
+        assert [(await desk.ask(asked(a=number))).word for number in (2, 3)] == [Word.PENDING] * 2
+
+
+async def test_a_model_in_a_loop_does_not_fill_the_store(desk: Desk) -> None:
+    """However many calls it makes; each is forgotten an hour after its time."""
+    said = [await desk.ask(asked(a=number)) for number in range(PLACES + 5)]
+    assert [one.word for one in said] == [Word.PENDING] * PLACES + [Word.UNASKED] * 5
+    desk.parts.clock.now += 3600.0 + 2 * 60.0
+    assert await desk.parts.store.scan("approval", 10) == []
 
 
 async def test_what_is_pending_is_counted_by_tool(desk: Desk) -> None:

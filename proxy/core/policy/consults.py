@@ -112,11 +112,12 @@ class Ruling:
 
 
 class Word(StrEnum):
-    """What a person said, if anything yet."""
+    """What a person said, if anything yet; or that nobody was asked, since too much waits for a person already."""
 
     APPROVED = "approved"
     DENIED = "denied"
     PENDING = "pending"
+    UNASKED = "unasked"
 
 
 @dataclass(frozen=True, slots=True)

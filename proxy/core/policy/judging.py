@@ -46,7 +46,7 @@ from proxy.core.policy.rules import (
     Rule,
     Validate,
 )
-from proxy.core.policy.rulings import denial, pending
+from proxy.core.policy.rulings import UNASKED, denial, pending
 from proxy.core.policy.schemas import DeclaredSchemas
 from proxy.core.policy.trail import Trail
 from proxy.core.policy.values import ABSENT, Steps, canonical, exact, keyed, look_up
@@ -276,6 +276,8 @@ class _Run:
             return None
         if said.word is Word.DENIED:
             return _End(Decision.DENIED, blocked_text(name, denial(said)), denial(said))
+        if said.word is Word.UNASKED:
+            return self._block(name, UNASKED)
         told = pending(said, action.message)
         return _End(Decision.PENDING, pending_text(name, told), told)
 

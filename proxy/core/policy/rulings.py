@@ -69,6 +69,8 @@ def _text(value: Object, key: str, otherwise: str | None) -> str:
 
 # ---------------------------------------------------------------- what a model is told of a person's word
 
+UNASKED = "too many calls wait for a person's approval already, and nobody was asked for this one"
+
 
 def denial(said: PersonSaid) -> str:
     """Why a denied call is blocked."""

@@ -99,7 +99,7 @@ class Script:
         note = ""
         if isinstance(word, dict):
             note, word = str(word.get("note", "")), word.get("decision")
-        if word not in [str(known) for known in Word]:
+        if word not in [str(known) for known in Word if known is not Word.UNASKED]:
             raise ScriptError(f"the rule '{asked.rule.rule}' wants approved, denied or pending")
         return PersonSaid(Word(str(word)), APPROVAL_ID, note)
 

@@ -6,6 +6,6 @@ from proxy.core.policy.consults import Course, Word
 
 
 def test_closed_sets_are_their_words() -> None:
-    """What services may say, and what people said, are the words of the contract."""
+    """What services may say, and what becomes of a question to a person."""
     assert list(Course) == ["allow", "block", "answer", "rewrite", "next"]
-    assert list(Word) == ["approved", "denied", "pending"]
+    assert list(Word) == ["approved", "denied", "pending", "unasked"]

@@ -30,7 +30,7 @@ CODE: dict[str, Any] = {"middleware": "house_rules:watch"}
 PERSON: dict[str, Any] = {"requireApproval": {"wait": "5s", "ttl": "1m", "message": "Ask first."}}
 ELSEWHERE = [ASK, CODE]
 WITHHOLD: dict[str, Any] = {"result": {"block": {}}}
-APPROVED, DENIED, PENDING = (PersonSaid(word, "apr_1", "well") for word in Word)
+APPROVED, DENIED, PENDING, _ = (PersonSaid(word, "apr_1", "well") for word in Word)
 FACTS = RequestFacts(tenant=Tenant("t"), client="team")
 
 
@@ -243,6 +243,17 @@ def test_nobody_to_ask_is_an_error() -> None:
     """Whatever else is said, it is no word of a person."""
     for reply in (True, Ruling(Course.ALLOW), Unanswered("no")):
         assert judged([rule(**PERSON)], reply).failed
+
+
+def test_too_much_that_waits_blocks() -> None:
+    """It is no error in evaluation, which a policy might ignore."""
+    ignoring = {"failurePolicy": "Ignore", "rules": [rule(**PERSON)]}
+    verdict = judged(ignoring, PersonSaid(Word.UNASKED, ""))
+    assert (verdict.decision, verdict.policy, verdict.rule) == (Decision.BLOCKED, "p0", "r")
+    assert verdict.result == (
+        "Tool call blocked by policy p0/r: too many calls wait for a person's approval already, and nobody was asked"
+        " for this one"
+    )
 
 
 def test_calls_in_a_wrapper() -> None:
