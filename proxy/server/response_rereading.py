@@ -302,12 +302,18 @@ def request_like(value: dict[str, Any], specs: Mapping[str, ToolSpec], *, stream
 
 
 def _is_ours(tool: Any, specs: Mapping[str, ToolSpec]) -> bool:
-    """Whether a tool is a proxy tool as requests are told of it."""
+    """Whether a tool is a proxy tool as requests are told of it. Upstreams write its schema anew: its strict form, say,
+    in which every parameter is required."""
     name = tool.get("name") if isinstance(tool, dict) and tool.get("type") == "function" else None
     spec = specs.get(name) if isinstance(name, str) else None
-    if spec is None:
+    if spec is None or (tool.get("description") or "") != spec.description:
         return False
-    return (tool.get("description") or "", tool.get("parameters")) == (spec.description, spec.parameters)
+    return _parameter_names(tool.get("parameters")) == _parameter_names(spec.parameters)
+
+
+def _parameter_names(schema: Any) -> set[str]:
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return set(properties) if isinstance(properties, dict) else set()
 
 
 def _counted_as(value: dict[str, Any], name: str) -> str:

@@ -329,6 +329,23 @@ async def test_a_tool_in_a_mixed_batch_of_the_background_runs_on_return(
     assert endpoint.last["input"] == [output(A, "ran"), output(B, "found")]
 
 
+async def test_a_tool_whose_schema_the_upstream_wrote_anew_is_still_the_proxys(
+    rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """A response shows its tools in the strict form; one of the same name that the client declared is the client's."""
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    tool = upstream.tool("count", description="Counts.", parameters=schema)
+    strict = {**schema, "required": ["n"], "additionalProperties": False}
+    others = {"type": "object", "properties": {"word": {"type": "string"}}}
+    async with sidecall(upstream.url, policies=[rules], tools=[tool]) as here:
+        client = Client(here, "previous", tools=("search",))
+        for parameters, names in ((strict, ["search"]), (others, ["count", "search"])):
+            name = await begun(client, endpoint, call(A, "count"), call(B, "search"))
+            shown = {"type": "function", "name": "count", "description": "Counts.", "parameters": parameters}
+            endpoint.stored[name].response["tools"] = [shown]
+            assert answer_of(await client.read(name)).names == names
+
+
 async def test_a_response_in_the_background_that_was_cut_short(
     rules: str, upstream: FakeUpstream, endpoint: Endpoint
 ) -> None:
