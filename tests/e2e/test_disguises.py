@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from tests.e2e import responses
 from tests.e2e.chat import PATH, A, answer, body, call, chunk
+from tests.e2e.manners import both
 from tests.e2e.sidecall import policy, rule, sidecall
 from tests.fake_upstream import Events, FakeUpstream, Whole
 
@@ -44,6 +46,25 @@ async def test_a_blocked_call_reaches_nobody(reply: Any, rules: str, upstream: F
         got = await here.post(body(tools=("delete",)))
     assert b"MARKER" not in got.data
     assert b'"delete"' not in got.data
+
+
+@both
+@pytest.mark.parametrize("kind", [None, "Function_Call", "tool_use", "new_call"], ids=repr)
+async def test_a_blocked_call_of_no_known_type_reaches_nobody(
+    kind: Any, streams: bool, rules: str, upstream: FakeUpstream
+) -> None:
+    """The model is told instead, by the result that such a call asks for."""
+    item = {**responses.call(A, "delete", path="MARKER"), "type": kind}
+    first = responses.stream(item) if streams else responses.whole(item)
+    last = responses.stream(responses.message("well"), number=2) if streams else responses.whole(responses.message("x"))
+    upstream.script(first, last)
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        got = await here.post({"model": "m", "input": "hi", "stream": streams}, path=responses.PATH)
+    assert b"MARKER" not in got.data
+    assert b'"delete"' not in got.data
+    told = json.loads(upstream.last.body)["input"][-1]
+    assert told["type"] == ("new_call_output" if kind == "new_call" else "function_call_output")
+    assert (told["call_id"], "blocked by policy" in told["output"]) == (A, True)
 
 
 async def test_broken_characters_beside_a_held_call_are_no_error(rules: str, upstream: FakeUpstream) -> None:

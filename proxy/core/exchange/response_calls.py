@@ -16,7 +16,7 @@ from proxy.core.exchange.deciding import CallOnItsWay
 from proxy.core.exchange.response_reading import Part, text_at
 from proxy.core.jsontext import Path, join_surrogates
 from proxy.core.policy.verdicts import Needs
-from proxy.core.protocol.response_items import edited_call, read_call
+from proxy.core.protocol.response_items import call_type, edited_call, read_as, read_call
 from proxy.errors import UpstreamError
 
 _NAMED = {"function_call": Kind.FUNCTION, "custom_tool_call": Kind.CUSTOM, "mcp_approval_request": Kind.APPROVAL}
@@ -89,7 +89,7 @@ class CallSlot(CallOnItsWay):
 
     def take_item(self, item: dict[str, Any], raw: bytes, *, last: bool) -> None:
         """Its item, as it begins or as it is in the end. Raises UpstreamError for one of another type."""
-        if item.get("type") != self.type:
+        if call_type(item, whole=False) != self.type:
             raise UpstreamError("An item of the answer is of two types, and a tool call.", kind="protocol")
         found = read_call(item, raw)
         if found is None:
@@ -130,7 +130,7 @@ class CallSlot(CallOnItsWay):
         kind = text_at(value, "type")
         key = kind.rpartition(".")[0], value.get("command_index") if isinstance(value.get("command_index"), int) else 0
         piece = text_at(value, "delta")
-        whole = next((t for k in ("command", "diff") if (t := text_at(value, k))), "")
+        whole = next((t for k in ("command", "diff", "arguments", "input") if (t := text_at(value, k))), "")
         self.size += len(piece) + len(whole)
         if kind.endswith(".done"):
             self.said_whole += [whole] if whole else []
@@ -212,7 +212,11 @@ class CallSlot(CallOnItsWay):
         return self._named(raw, found, call_id=self.given_id or str(self.whole().call_id))
 
     def _read(self, item: dict[str, Any], raw: bytes) -> ToolCall:
-        return read_call(item, raw) or replace(self._bare(), call_id=CallId(text_at(item, "call_id")))
+        if (found := read_call(item, raw)) is not None:
+            return found
+        if self.type in _NAMED:
+            return read_as(item, raw, self.type)
+        return replace(self._bare(), call_id=CallId(text_at(item, "call_id")))
 
     def _bare(self) -> ToolCall:
         return ToolCall(CallId(""), self.type.removesuffix("_call"), "{}", self.kind, True)
@@ -245,7 +249,10 @@ class CallSlot(CallOnItsWay):
         """The item with the name and the id that the call is known by."""
         call = self.whole()
         changes: dict[Path, bytes | None] = {}
-        if self.kind is not Kind.ACTION:
+        if self.kind is Kind.ACTION:
+            if (found.namespace, found.name) != (call.namespace, call.name):  # of a type that has no name else
+                changes["name",] = jsontext.render(call.name) if call.namespace else None
+        else:
             space = "server_label" if self.kind is Kind.APPROVAL else "namespace"
             if found.name != call.name:
                 changes["name",] = jsontext.render(call.name)

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from proxy.core.exchange import chat_reading
-from proxy.core.protocol.response_items import is_call_type
+from proxy.core.protocol.response_items import call_type, is_call_type
 from proxy.core.protocol.sse import Event
 
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
@@ -22,6 +22,7 @@ BEGINNINGS = frozenset({"response.created", "response.queued", "response.in_prog
 _MARKS = (b'_call"', b"_call_", b"_call.", b'"mcp_approval_request"')
 _CALL_EVENT = re.compile(r"response\.(\w+?_call|mcp_approval_request)(?:_(\w+))?\.(\w+)")
 _TEXTS = {("function_call", "arguments"), ("custom_tool_call", "input")}
+_SIGNS = (b"_call", b"mcp_approval", b'"call_id"', b"\\u")
 _EVENT_LINE = re.compile(rb"^event:[ ]?([^\r\n]*)", re.MULTILINE)
 
 
@@ -79,10 +80,10 @@ def number_at(value: dict[str, Any], key: str) -> int | None:
     return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
-def may_be_call(item: Any, hosted: Collection[str]) -> bool:
-    """Whether an item, which may not be whole yet, could be a call that somebody other than the upstream runs."""
-    kind = item.get("type") if isinstance(item, dict) else None
-    if not isinstance(kind, str) or not is_call_type(kind) or kind.removesuffix("_call") in hosted:
+def may_be_call(item: Any, hosted: Collection[str], *, whole: bool = False) -> bool:
+    """Whether an item, which need not be `whole` yet, could be a call that somebody other than the upstream runs."""
+    kind = call_type(item, whole=whole) if isinstance(item, dict) else ""
+    if not kind or kind.removesuffix("_call") in hosted:
         return False
     return not (kind == "tool_search_call" and item.get("execution") == "server")
 
@@ -90,7 +91,7 @@ def may_be_call(item: Any, hosted: Collection[str]) -> bool:
 def hides_call(event: Event, value: dict[str, Any], hosted: Collection[str]) -> bool:
     """Whether a call stands in an event where the wire has no place for one."""
     data = event.data or b""
-    if b"_call" not in data and b"mcp_approval" not in data and b"\\u" not in data:
+    if not any(sign in data for sign in _SIGNS):
         return False
     item, response = value.get("item"), value.get("response")
     found = [inner for key, inner in value.items() if key not in ("item", "response")]
@@ -108,4 +109,7 @@ def _holds_call(value: Any, hosted: Collection[str]) -> bool:
         return any(_holds_call(inner, hosted) for inner in value)
     if not isinstance(value, dict):
         return False
-    return may_be_call(value, hosted) or any(_holds_call(inner, hosted) for inner in value.values())
+    is_odd = not is_call_type(text_at(value, "type")) and value.get("call_id") is None
+    if not is_odd and may_be_call(value, hosted, whole=True):
+        return True
+    return any(_holds_call(inner, hosted) for inner in value.values())

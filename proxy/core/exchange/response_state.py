@@ -17,7 +17,7 @@ from proxy.core.exchange.deciding import CallQueue
 from proxy.core.exchange.response_calls import CallSlot
 from proxy.core.exchange.response_reading import Part, may_be_call, number_at, part_of, text_at
 from proxy.core.policy.verdicts import Needs
-from proxy.core.protocol.response_items import is_call_type, read_call
+from proxy.core.protocol.response_items import call_type, is_call_type, read_call
 from proxy.core.protocol.sse import Event
 
 _SPOKEN = re.compile(r"response\.(output_text|content_part|refusal|reasoning)")
@@ -144,7 +144,8 @@ class ResponseState(CallQueue[CallSlot]):
 
     def _item_of(self, shown: dict[str, Any], index: int | None, part: Part) -> OutputItem:
         """The item that an event shows as it begins, or whole."""
-        item_id, call_id, kind = text_at(shown, "id"), text_at(shown, "call_id"), text_at(shown, "type")
+        item_id, call_id = text_at(shown, "id"), text_at(shown, "call_id")
+        kind = _type_of(shown, whole=part is Part.DONE)
         found = self.by_id.get(item_id)
         if found is None and call_id and is_call_type(kind):
             found = self.by_call.get(call_id)
@@ -172,14 +173,15 @@ class ResponseState(CallQueue[CallSlot]):
         if item_id:
             self.by_id[item_id] = item
         item.begun, item.whole = True, item.whole or last
-        if item.call is None and may_be_call(shown, self.hosted):
-            self._make_call(item, text_at(shown, "type"), now)
-        item.type = text_at(shown, "type")
+        kind = _type_of(shown, whole=last)
+        if item.call is None and may_be_call(shown, self.hosted, whole=last):
+            self._make_call(item, kind, now)
+        item.type = kind
         if item.call is None:
             self._remember(item, raw)
             return
         is_none = last and item.call.fixed is None and read_call(shown, raw, hosted=self.hosted) is None
-        if is_none and is_call_type(item.type):  # it had to be taken for a call until now
+        if is_none and call_type(shown, whole=False) == item.call.type:  # it had to be taken for a call until now
             self._is_no_call(item, item.call)
             self._remember(item, raw)
             return
@@ -229,14 +231,14 @@ class ResponseState(CallQueue[CallSlot]):
         """The item with the id of one in the list, or with its call's."""
         call_id = text_at(shown, "call_id")
         named = self.by_id.get(text_at(shown, "id"))
-        called = self.by_call.get(call_id) if is_call_type(text_at(shown, "type")) else None
+        called = self.by_call.get(call_id) if call_type(shown) else None
         if called is not None and (named is None or named.call is None or named.call.whole().call_id != call_id):
             named = called
         return None if named is None or named.listed else named
 
     def _by_place(self, shown: dict[str, Any], at: int) -> OutputItem | None:
         """The item at the place of one in the list, if that has another id there."""
-        kind = text_at(shown, "type")
+        kind = _type_of(shown, whole=True)
         return next((i for i in self._at(at) if not i.listed and i.type in ("", kind) and i.streamed), None)
 
     # -- calls
@@ -316,6 +318,11 @@ class ResponseState(CallQueue[CallSlot]):
             return tuple(raw if item is None or item.call is None else item.call.place for item, raw in self.listing)
         found = (item.raw if item.call is None else item.call.place for item in self.items)
         return tuple(part for part in found if part != b"")
+
+
+def _type_of(shown: dict[str, Any], *, whole: bool) -> str:
+    """The type that an item is read as."""
+    return call_type(shown, whole=whole) or text_at(shown, "type")
 
 
 def _is_another(item: OutputItem, call_id: str, *, begins: bool) -> bool:

@@ -36,7 +36,7 @@ def item_events(item: dict[str, Any]) -> list[dict[str, Any]]:
     if kind == "message" and isinstance(item.get("content"), list):
         begun["content"] = []
         inner = [event for at, part in enumerate(item["content"]) for event in _part_events(item, at, part)]
-    elif kind in _TEXTS and isinstance(item.get(_TEXTS[kind][0]), str):
+    elif isinstance(kind, str) and kind in _TEXTS and isinstance(item.get(_TEXTS[kind][0]), str):
         place, name = _TEXTS[kind]
         begun[place] = ""
         inner = list(_text_events(item, place, name))

@@ -17,6 +17,11 @@ from proxy.core.protocol.chat import content_text
 _RUN_UPSTREAM = frozenset(
     {"web_search_call", "file_search_call", "code_interpreter_call", "image_generation_call", "mcp_call"}
 )
+_NO_CALLS = frozenset(
+    {"message", "reasoning", "program", "mcp_list_tools", "mcp_approval_response", "compaction", "item_reference"}
+    | {"additional_tools"}
+)
+"""Types whose items are known to be no calls, beside results."""
 _KINDS = {"function_call": Kind.FUNCTION, "custom_tool_call": Kind.CUSTOM, "mcp_approval_request": Kind.APPROVAL}
 _TEXTS = {Kind.FUNCTION: "arguments", Kind.CUSTOM: "input", Kind.APPROVAL: "arguments"}
 _ACTIONS = {
@@ -42,21 +47,56 @@ def is_call_type(kind: str) -> bool:
     return kind in _KINDS or (kind.endswith("_call") and kind not in _RUN_UPSTREAM)
 
 
+def call_type(item: dict[str, Any], *, whole: bool = True) -> str:
+    """The type of call that an item is read as; empty where it is none. One of no type that anybody knows, which has
+    what a function's call has, is one: some client takes it for that. `whole`: all of it is there."""
+    kind = item.get("type")
+    if isinstance(kind, str):
+        if is_call_type(kind):
+            return kind
+        if kind in _RUN_UPSTREAM or kind in _NO_CALLS or kind.endswith("_output"):
+            return ""
+    return "function_call" if _looks_like_call(item, whole=whole) else ""
+
+
+def _looks_like_call(item: dict[str, Any], *, whole: bool = True) -> bool:
+    if not _has_any(item, "call_id", "name"):
+        return False
+    return not whole or (item.get("output") is None and _has_any(item, "arguments", "input"))
+
+
+def _has_any(item: dict[str, Any], *keys: str) -> bool:
+    return any(item.get(key) is not None for key in keys)
+
+
 def read_call(item: dict[str, Any], raw: bytes, *, hosted: Collection[str] = ()) -> ToolCall | None:
     """An item as a call; None where it is none. `hosted` are tools that the upstream runs for this request."""
-    kind = item.get("type")
-    if not isinstance(kind, str) or not is_call_type(kind):
-        return None
-    if kind not in _KINDS:
-        return _read_action(item, raw, kind.removesuffix("_call"), hosted=hosted)
+    kind = call_type(item)
+    if kind and kind not in _KINDS:
+        return _read_action(item, raw, kind, hosted=hosted)
+    return read_as(item, raw, kind) if kind else None
+
+
+def read_as(item: dict[str, Any], raw: bytes, kind: str) -> ToolCall:
+    """An item as a call of a type that has its name and its text in places of their own."""
     form = _KINDS[kind]
     call_id = item.get("id") if form is Kind.APPROVAL else item.get("call_id")
     space = item.get("server_label") if form is Kind.APPROVAL else item.get("namespace")
-    given, name, found = item.get(_TEXTS[form], ""), _name(item), CallId(_text(call_id))
+    name, found = _name(item), CallId(_text(call_id))
+    if item.get("type") != kind and item.get("arguments") is not None and item.get("input") is not None:
+        both = jsontext.array([_shown(raw, key, item[key]).encode() for key in ("arguments", "input")]).decode()
+        return ToolCall(found, name, both, form, unwrapped=True, namespace=_text(space))
+    place = _text_place(item, form)
+    given = item.get(place, "")
     if form is Kind.CUSTOM or isinstance(given, str):
         return ToolCall(found, name, _text(given), form, namespace=_text(space))
-    text = _shown(raw, _TEXTS[form], given)
-    return ToolCall(found, name, text, form, unwrapped=True, namespace=_text(space))
+    return ToolCall(found, name, _shown(raw, place, given), form, unwrapped=True, namespace=_text(space))
+
+
+def _text_place(item: dict[str, Any], form: Kind) -> str:
+    """The member that has a call's text."""
+    elsewhere = form is Kind.FUNCTION and item.get("arguments") is None and item.get("input") is not None
+    return "input" if elsewhere else _TEXTS[form]
 
 
 def _name(item: dict[str, Any]) -> str:
@@ -65,16 +105,23 @@ def _name(item: dict[str, Any]) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _read_action(item: dict[str, Any], raw: bytes, tool: str, *, hosted: Collection[str]) -> ToolCall | None:
+def _read_action(item: dict[str, Any], raw: bytes, kind: str, *, hosted: Collection[str]) -> ToolCall | None:
+    """A call whose type names the tool; of a type that nobody knows yet, its name does, if it has one."""
+    tool, named = kind.removesuffix("_call"), kind not in _ACTIONS and item.get("name") is not None
     if _runs_upstream(item, tool, hosted):
         return None
     call_id = item.get("call_id")
-    if call_id is None and tool not in _NEEDS_NO_CALL_ID:
+    if call_id is None and tool not in _NEEDS_NO_CALL_ID and not (named and _looks_like_call(item)):
         return None  # nobody could answer it
     if call_id is None and tool == "local_shell":
         call_id = item.get("id")
     text, found = _action_text(item, raw), CallId(_text(call_id))
-    return ToolCall(found, tool, text, Kind.ACTION, unwrapped=True)
+    if not named:
+        return ToolCall(found, tool, text, Kind.ACTION, unwrapped=True)
+    place = _action_place(item)
+    said = item[place] if place else None
+    text = "{}" if isinstance(said, str) and not said.strip() else text
+    return ToolCall(found, _name(item), text, Kind.ACTION, unwrapped=not isinstance(said, str), namespace=kind)
 
 
 def _runs_upstream(item: dict[str, Any], tool: str, hosted: Collection[str]) -> bool:
@@ -135,13 +182,13 @@ def edited_call(raw: bytes, call: ToolCall, *, call_id: str | None = None, text:
     if call_id is not None and call_id != call.call_id:
         changes["call_id",] = jsontext.render(call_id)
     if text is not None and text != call.text:
-        changes |= _with_action(raw, text) if call.kind is Kind.ACTION else _with_text(call, text)
+        changes |= _with_action(raw, text) if call.kind is Kind.ACTION else _with_text(raw, call, text)
     return jsontext.edit(raw, changes) if changes else raw
 
 
-def _with_text(call: ToolCall, text: str) -> dict[Path, bytes | None]:
+def _with_text(raw: bytes, call: ToolCall, text: str) -> dict[Path, bytes | None]:
     bare = call.unwrapped and _is_json(text)
-    return {(_TEXTS[call.kind],): text.encode() if bare else jsontext.render(text)}
+    return {(_text_place(_parsed(raw), call.kind),): text.encode() if bare else jsontext.render(text)}
 
 
 def _with_action(raw: bytes, text: str) -> dict[Path, bytes | None]:
@@ -186,8 +233,7 @@ def sent_back(raw: bytes, *, stored: bool) -> bytes | None:
 
 
 def _is_call(item: dict[str, Any]) -> bool:
-    kind = item.get("type")
-    return isinstance(kind, str) and is_call_type(kind)
+    return bool(call_type(item))
 
 
 # ---------------------------------------------------------------- results
@@ -208,6 +254,8 @@ def result_items(call: ToolCall, text: str, *, blocked: bool) -> list[bytes]:
 
 
 def _action_result(call: ToolCall, text: str, *, blocked: bool) -> list[bytes]:
+    if call.namespace:  # its type, which nobody knows
+        return [_output(f"{call.namespace}_output", call, output=text)]
     match call.name:
         case "shell":
             outcome = {"type": "exit", "exit_code": int(blocked)}

@@ -16,7 +16,7 @@ from proxy.core.history import Entry, EntryKind
 from proxy.core.jsontext import Changes, Json, Path
 from proxy.core.protocol.bodies import insists_on_hidden, objects, read_body, user_of
 from proxy.core.protocol.chat import MAX_TOOLS
-from proxy.core.protocol.response_items import message_text, read_call, read_result
+from proxy.core.protocol.response_items import call_type, message_text, read_call, read_result
 
 Hidden = Callable[[str, str], bool]
 """Whether a rule hides a tool: its name, and its namespace or the label of its server."""
@@ -301,7 +301,7 @@ def _entry(index: int, item: dict[str, Any], hosted: Collection[str]) -> Entry:
     if (found := read_result(item, hosted=hosted)) is not None:
         call_id, text, name = found
         return Entry(index, EntryKind.RESULT, text, call_id=call_id, name=name)
-    if item.get("type") in (None, "message"):
+    if item.get("type") == "message" or (item.get("type") is None and not call_type(item)):
         return Entry(index, _SPEAKERS.get(str(item.get("role")), EntryKind.OTHER), message_text(item))
     is_text = isinstance(item.get("arguments", item.get("input")), str)
     call = read_call(item, b"" if is_text else jsontext.render(item), hosted=hosted)

@@ -17,6 +17,7 @@ from proxy.core import jsontext
 from proxy.core.arguments import read_arguments
 from proxy.core.calls import CallId, Kind, ToolCall
 from proxy.core.protocol.response_items import (
+    call_type,
     edited_call,
     is_call_type,
     is_reference,
@@ -68,6 +69,7 @@ LOCAL_SHELL = action("local_shell_call", action={"type": "exec", "command": ["ls
 PATCH = action("apply_patch_call", operation={"type": "delete_file", "path": "a"}, status="completed")
 CLICK = {"type": "click", "button": "left", "x": 1, "y": 2}
 COMPUTER = action("computer_call", action=CLICK, pending_safety_checks=[], status="completed")
+NAMED, TEXT = (Kind.ACTION, True), (Kind.ACTION, False)
 SEARCH = action("tool_search_call", execution="client", arguments={"goal": "x"}, status="completed")
 
 
@@ -109,6 +111,12 @@ SEARCH = action("tool_search_call", execution="client", arguments={"goal": "x"},
         (action("odd_call", arguments={"a": 1}), ToolCall(CallId("c1"), "odd", '{"a": 1}', Kind.ACTION, True)),
         (action("odd_call", input="x"), ToolCall(CallId("c1"), "odd", '"x"', Kind.ACTION, True)),
         (action("odd_call"), ToolCall(CallId("c1"), "odd", "{}", Kind.ACTION, True)),
+        (action("odd_call", name="t", arguments="{}"), ToolCall(CallId("c1"), "t", '"{}"', *TEXT, "odd_call")),
+        (action("odd_call", name="t", arguments=" "), ToolCall(CallId("c1"), "t", "{}", *TEXT, "odd_call")),
+        (action("odd_call", name="t"), ToolCall(CallId("c1"), "t", "{}", *NAMED, "odd_call")),
+        (action("odd_call", name=["t"]), ToolCall(CallId("c1"), "", "{}", *NAMED, "odd_call")),
+        ({"type": "odd_call", "name": "t", "input": "x"}, ToolCall(CallId(""), "t", '"x"', *TEXT, "odd_call")),
+        (SHELL | {"name": "t"}, ToolCall(CallId("c1"), "shell", '{"commands": ["ls"]}', *NAMED)),
     ],
 )
 def test_what_somebody_has_to_answer_is_a_call(item: dict[str, Any], expected: ToolCall) -> None:
@@ -117,13 +125,52 @@ def test_what_somebody_has_to_answer_is_a_call(item: dict[str, Any], expected: T
     assert is_call_type(item["type"])
 
 
+UNREADABLE: list[Any] = [None, "Function_Call", "function_call ", "tool_use", "", ["function_call"], {}, 5]
+
+
+@pytest.mark.parametrize("kind", UNREADABLE, ids=repr)
+def test_what_looks_like_a_call_is_one(kind: Any) -> None:
+    """Where its type says nothing that anybody knows, it is a function's call, by whichever place has its text."""
+    odd = FUNCTION | {"type": kind}
+    assert call_of(odd) == call_of(FUNCTION)
+    assert call_of({k: v for k, v in odd.items() if k != "call_id"}) == ToolCall(CallId(""), "search", '{"q": 1}')
+    assert call_of({"type": kind, "call_id": "c1", "arguments": "{}"}) == ToolCall(CallId("c1"), "", "{}")
+    used = {"type": kind, "id": "c1", "name": "search", "input": {"q": 1.10}}
+    assert read_call(used, b'{"input":{"q":1.10}}') == ToolCall(CallId(""), "search", '{"q":1.10}', unwrapped=True)
+    assert call_of(used | {"output": None}) == call_of(used)
+    assert call_of(odd | {"output": "done"}) is None
+    assert call_of({"type": kind, "name": "search"}) is None
+    assert call_type({"type": kind, "name": "search"}, whole=False) == "function_call"
+    assert call_type({"type": kind, "id": "x"}, whole=False) == ""
+
+
+def test_an_odd_call_is_changed_where_its_text_stands() -> None:
+    """With two texts it has none that a rule could read."""
+    used = raw_of({"type": "tool_use", "name": "t", "input": {"q": 1}})
+    assert edited_call(used, read(json.loads(used)), call_id="c2", text='{"q":2}') == (
+        b'{"type": "tool_use","name": "t","input": {"q":2},"call_id":"c2"}'
+    )
+    both = read(FUNCTION | {"type": "tool_use", "input": {"q": 2}})
+    assert both == ToolCall(CallId("c1"), "search", '["{\\"q\\": 1}",{"q": 2}]', unwrapped=True)
+    assert read_arguments(both).value is None
+
+
+def test_a_call_of_an_unknown_type_is_answered_by_its_type() -> None:
+    """Not by its name, whatever that is."""
+    for name in ("shell", "t", ""):
+        call = read(action("odd_call", name=name, arguments="{}"))
+        (own,) = map(json.loads, result_items(call, "why", blocked=True))
+        assert own == {"type": "odd_call_output", "call_id": "c1", "output": "why"}
+
+
 @pytest.mark.parametrize(
     "item",
     [
         {},
         {"type": None, "call_id": "c1"},
         {"type": ["function_call"], "call_id": "c1"},
-        FUNCTION | {"type": "Function_Call"},
+        {"type": "reasoning", "id": "rs_1", "name": "x", "arguments": "{}"},
+        FUNCTION | {"type": "function_call_output"},
         {"type": "message", "role": "assistant", "content": []},
         {"type": "reasoning", "id": "rs_1", "summary": []},
         {"type": "mcp_call", "id": "mcp_1", "name": "find", "arguments": "{}", "server_label": "d"},
