@@ -67,7 +67,7 @@ def _kind(name: str, title: str, slugs: _Slugs) -> Iterator[str]:
     schema = schema_of(name)
     sections: dict[str, _Section] = {}
     root = _Section(schema, [""])
-    _collect(root, "", schema["definitions"], sections)
+    _collect(root, "", definitions=schema["definitions"], sections=sections)
     root.slug = slugs.of(title)
     for section in sections.values():
         section.paths.sort(key=lambda path: path.count("."))
@@ -84,7 +84,7 @@ def _kind(name: str, title: str, slugs: _Slugs) -> Iterator[str]:
         yield from _examples(section.schema)
 
 
-def _collect(section: _Section, path: str, definitions: dict[str, Any], sections: dict[str, _Section]) -> None:
+def _collect(section: _Section, path: str, *, definitions: dict[str, Any], sections: dict[str, _Section]) -> None:
     """Note every mapping below a section, each once, with all paths at which it is met."""
     for key, part in section.schema["properties"].items():
         for name, suffix in _refs(part):
@@ -96,7 +96,7 @@ def _collect(section: _Section, path: str, definitions: dict[str, Any], sections
                 sections[name].paths.append(below)
             else:
                 sections[name] = _Section(schema, [below])
-                _collect(sections[name], below, definitions, sections)
+                _collect(sections[name], below, definitions=definitions, sections=sections)
 
 
 def _refs(part: dict[str, Any]) -> Iterator[tuple[str, str]]:
