@@ -107,7 +107,7 @@ class ApprovalDesk:
         loop = asyncio.get_running_loop()
         until, waited_for = loop.time() + min(asked.wait, asked.ttl), None
         while True:
-            found = await self._standing(place) or await self._open(ledger, place, asked, waited_for=waited_for)
+            found = await self._standing_or_new(ledger, place, asked, waited_for=waited_for)
             if found is None:
                 return PersonSaid(Word.UNASKED, "")
             approval, version = found
@@ -138,42 +138,43 @@ class ApprovalDesk:
         was_used = bool(await self._store.load([mark]))
         return PersonSaid(Word.APPROVED if was_used else Word.PENDING, "")
 
-    async def _standing(self, place: str) -> tuple[Approval, int] | None:
-        """The approval that counts for a call now, with its version."""
-        pointer = (await self._store.load([place])).get(place)
-        found = None if pointer is None else await self._load(pointer.value.decode())
-        return found if found is not None and counts(found[0], self._clock()) else None
-
-    async def _open(
+    async def _standing_or_new(
         self, ledger: Ledger, place: str, asked: AskPerson, *, waited_for: Approval | None
     ) -> tuple[Approval, int] | None:
-        """Ask anew, or find that somebody else just did; None: too much waits already. Where the time of one that was
-        waited for has run out, that is what is told."""
-        now = self._clock()
-        if waited_for is not None and now >= waited_for.expires:
-            return as_of(waited_for, now), 0
-        approval = _approval(asked, place, now)
-        places = _places(approval)
-        if not await self._has_room(ledger, len(places)):
-            self._refuse(approval)
-            return None
-        pending = {"tool": asked.call.tool, "declared": asked.call.declared, "expires": approval.expires}
+        """The approval that counts for a call now, with its version; else one that is asked for now; None: too much
+        waits already. Where the time of one that was waited for has run out, that is what is told."""
         while True:
             pointer = (await self._store.load([place])).get(place)
-            writes = [
-                Write(place, approval.id.encode(), 2 * asked.ttl, version=pointer.version if pointer else 0),
-                Write(_ENTRY + approval.id, render_approval(approval), 2 * asked.ttl + _KEPT_UNDECIDED, version=0),
-                Write(_PENDING + approval.id, render(pending), asked.ttl + _KEPT_UNDECIDED),
-                *(Write(key, b"", asked.ttl) for key in places),
-            ]
-            if await self._store.save(writes):
-                break
-            if (other := await self._standing(place)) is not None:
-                return other
+            found = None if pointer is None else await self._load(pointer.value.decode())
+            now = self._clock()
+            if found is not None and counts(found[0], now):
+                return found
+            if waited_for is not None and now >= waited_for.expires:
+                return as_of(waited_for, now), 0
+            approval = _approval(asked, place, now)
+            if not await self._has_room(ledger, len(_places(approval))):
+                self._refuse(approval)
+                return None
+            # Where somebody else asked since the pointer was read, theirs is what counts.
+            if await self._open(approval, version=0 if pointer is None else pointer.version):
+                return approval, 1
+
+    async def _open(self, approval: Approval, *, version: int) -> bool:
+        """Ask a person; False: another asked the same meanwhile."""
+        ttl = approval.ttl
+        pending = {"tool": approval.tool, "declared": approval.declared, "expires": approval.expires}
+        writes = [
+            Write(approval.place, approval.id.encode(), 2 * ttl, version=version),
+            Write(_ENTRY + approval.id, render_approval(approval), 2 * ttl + _KEPT_UNDECIDED, version=0),
+            Write(_PENDING + approval.id, render(pending), ttl + _KEPT_UNDECIDED),
+            *(Write(key, b"", ttl) for key in _places(approval)),
+        ]
+        if not await self._store.save(writes):
+            return False
         rule = {"policy": approval.policy, "rule": approval.rule}
         self._log.event("info", "approval asked for", approval=approval.id, tool=approval.tool, **rule)
         self._announce(approval)
-        return approval, 1
+        return True
 
     async def _has_room(self, ledger: Ledger, wanted: int) -> bool:
         return len(await self._store.scan(await ledger.key(_OPEN, ""), PLACES)) + wanted <= PLACES
