@@ -12,7 +12,7 @@ from typing import Any
 from proxy.core import jsontext
 from proxy.core.batch.record import ResumeRecord
 from proxy.core.calls import Batch
-from proxy.core.exchange.judging import Conclusion, End, Judged, conclude, without_continuation
+from proxy.core.exchange.judging import Conclusion, End, Judged, check_approvals, conclude, without_continuation
 from proxy.core.exchange.response_rounds import ResponseQuestion, continuation, shown_before
 from proxy.core.exchange.steps import too_deep, too_long
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
@@ -165,6 +165,7 @@ class ResponseAnswers:
             batch = Batch(len(names), number, names)
             judging = self._settling.caller.judge.judge(call, raw.decode("utf-8", "replace"), batch)
             found.append(await self._settling.decided(judging))
+        check_approvals(found if self._settling.caller.judge.could_hold else ())
         return tuple(found)
 
     async def _ask_again(self, whole: Whole, turn: ChoiceTurn, head: RequestHead) -> None:

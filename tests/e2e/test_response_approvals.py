@@ -200,3 +200,16 @@ async def test_a_stopped_turn_denies_what_was_asked_in_it(
         await client.say(user("more"))
     denied = [(item.get("approve"), item.get("approval_request_id")) for item in endpoint.last["input"][:2]]
     assert denied == [(False, READ["id"]), (False, DELETE["id"])]
+
+
+@both
+async def test_two_approvals_under_one_id_are_refused(
+    streams: bool, rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """Neither is given: nobody could say which of them was meant."""
+    endpoint.says(message("Hm."), READ, {**DELETE, "id": READ["id"]})
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        got = await Client(here, streams=streams, tools=[server(require_approval="never")]).send(user())
+    assert got.status == (200 if streams else 502)
+    assert b"asked for under one id" in got.data
+    assert len(endpoint.seen) == 1

@@ -14,6 +14,7 @@ from proxy.core.calls import PARALLEL_WRAPPER, Batch, Kind, Owner, RequestFacts,
 from proxy.core.policy.consults import Consult, Reply
 from proxy.core.policy.decide import Chain
 from proxy.core.policy.verdicts import Lane, Needs, Subject, Then, Verdict
+from proxy.errors import UpstreamError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,14 @@ class Judge:
         verdict = yield from self.chain.judge(subject)
         approves = call.kind is Kind.APPROVAL and not verdict.held and self._approves(call.namespace, call.name)
         return Judged(call, raw, subject.owner, verdict, self.chain.lanes(subject), approves)
+
+
+def check_approvals(batch: Sequence[Judged]) -> None:
+    """One approval is asked for under one id: else nobody can say which of two an answer is for. Raises
+    UpstreamError."""
+    ids = [judged.call.call_id for judged in batch if judged.call.kind is Kind.APPROVAL]
+    if len(set(ids)) != len(ids):
+        raise UpstreamError("Two approvals are asked for under one id.", kind="protocol")
 
 
 class End(Enum):

@@ -68,6 +68,11 @@ class CallSlot(CallOnItsWay):
         return False  # its events wait for what comes before them
 
     @property
+    def is_nothing_yet(self) -> bool:
+        """Whether nothing was said of it that makes it a call."""
+        return not (self.fixed or self.begun or self.final or self.pieces or self.said or self.text)
+
+    @property
     def text_is_whole(self) -> bool:
         return self.final is not None or self.text is not None
 
@@ -86,6 +91,15 @@ class CallSlot(CallOnItsWay):
         return self.whole().text if self.judged.verdict.text is None else self.judged.verdict.text
 
     # -- what events say
+
+    def asks_otherwise(self, item: dict[str, Any], raw: bytes) -> bool:
+        """Whether an item asks for something else than it did before, under the same id."""
+        known, found = self.final or self.begun, read_call(item, raw)
+        if known is None or found is None:
+            return False
+        if (found.name, found.namespace) != (known.name, known.namespace):
+            return True
+        return self.final is not None and found.text != known.text
 
     def take_item(self, item: dict[str, Any], raw: bytes, *, last: bool) -> None:
         """Its item, as it begins or as it is in the end. Raises UpstreamError for one of another type."""

@@ -88,6 +88,15 @@ def may_be_call(item: Any, hosted: Collection[str], *, whole: bool = False) -> b
     return not (kind == "tool_search_call" and item.get("execution") == "server")
 
 
+def has_loose_text(kind: str, value: dict[str, Any]) -> bool:
+    """Whether an event that nobody knows as one of a call's has what those have: pieces of a text, where its type does
+    not say of what, or arguments."""
+    places = ("arguments", "input") if kind else ("arguments", "input", "delta")
+    if all(value.get(place) is None for place in places):
+        return False
+    return not (kind and (part_of(kind)[1] or _CALL_EVENT.fullmatch(kind) or "item" in value))
+
+
 def hides_call(event: Event, value: dict[str, Any], hosted: Collection[str]) -> bool:
     """Whether a call stands in an event where the wire has no place for one."""
     data = event.data or b""

@@ -17,9 +17,12 @@ from proxy.core.exchange.deciding import CallQueue
 from proxy.core.exchange.response_calls import CallSlot
 from proxy.core.exchange.response_reading import Part, may_be_call, number_at, part_of, text_at
 from proxy.core.policy.verdicts import Needs
-from proxy.core.protocol.response_items import call_type, is_call_type, read_call
+from proxy.core.protocol.response_items import call_type, is_call_type, is_known_type, read_call
 from proxy.core.protocol.sse import Event
+from proxy.errors import UpstreamError
 
+APPROVAL = "mcp_approval_request"
+_ASKED_TWICE = "Two approvals are asked for under one id."
 _SPOKEN = re.compile(r"response\.(output_text|content_part|refusal|reasoning)")
 
 
@@ -71,9 +74,11 @@ class HeldEvent:
 
 @dataclass(slots=True)
 class ResponseState(CallQueue[CallSlot]):
-    """`hosted` are tools that the upstream runs, `most` how many bytes of items are remembered; `lost`: there were
-    more. `listing` is the response's own list of its output, each with the item that it is."""
+    """`strict`: a call could be held, so that what hides one is refused. `hosted` are tools that the upstream runs,
+    `most` how many bytes of items are remembered; `lost`: there were more. `listing` is the response's own list of its
+    output, each with the item that it is."""
 
+    strict: bool = False
     hosted: Collection[str] = ()
     most: int = 1 << 30
     items: list[OutputItem] = field(default_factory=list)
@@ -109,6 +114,9 @@ class ResponseState(CallQueue[CallSlot]):
         found = self._named(value, kind, call_type)
         if found is None:
             return HeldEvent(event, value, kind)
+        if call_type and found.type not in ("", call_type):
+            self._refuse("Pieces of a tool call belong to an item of another type.")
+            return HeldEvent(event, value, kind, Part.OTHER, found)
         if call_type and found.call is None:
             self._make_call(found, call_type, now)
         if found.call is not None and found.call.take_event(value, part):
@@ -153,12 +161,18 @@ class ResponseState(CallQueue[CallSlot]):
                 found = None
         if found is not None and not _is_another(found, call_id, begins=part is Part.ADDED):
             return found
+        if found is not None and found.call is not None and kind == APPROVAL:
+            self._refuse(_ASKED_TWICE)
         for item in self._at(index) if found is None and index is not None else ():
             if item.whole or (part is Part.ADDED and item.begun):
                 continue
             if item.type in ("", kind) or not (item_id and item.id):
                 return item
         return self._add(OutputItem(index, item_id))
+
+    def _refuse(self, why: str) -> None:
+        if self.strict:
+            raise UpstreamError(why, kind="protocol")
 
     def _add(self, item: OutputItem) -> OutputItem:
         self.items.append(item)
@@ -178,13 +192,17 @@ class ResponseState(CallQueue[CallSlot]):
             self._make_call(item, kind, now)
         item.type = kind
         if item.call is None:
+            if text_at(shown, "call_id") in self.by_call and not is_known_type(text_at(shown, "type")):
+                self._refuse("An item of the answer names a tool call, and is none.")
             self._remember(item, raw)
             return
-        is_none = last and item.call.fixed is None and read_call(shown, raw, hosted=self.hosted) is None
+        is_none = last and item.call.is_nothing_yet and read_call(shown, raw, hosted=self.hosted) is None
         if is_none and call_type(shown, whole=False) == item.call.type:  # it had to be taken for a call until now
             self._is_no_call(item, item.call)
             self._remember(item, raw)
             return
+        if kind == APPROVAL and item.call.asks_otherwise(shown, raw):
+            self._refuse(_ASKED_TWICE)
         item.call.take_item(shown, raw, last=last)
         if call_id:
             self.by_call[call_id] = item
@@ -222,10 +240,16 @@ class ResponseState(CallQueue[CallSlot]):
             if item is None:
                 continue
             if (match := found[at]) is None:
+                self._check_listed(item)
                 match = found[at] = OutputItem(at, text_at(item, "id"), listed=True, streamed=False)
                 self.items.append(match)
             self._show(match, item, raws[at], last=True, now=now)
         self.listing = list(zip(found, raws, strict=True))
+
+    def _check_listed(self, shown: dict[str, Any]) -> None:
+        """An entry of the list that had no events is not one that had, asked for again."""
+        if call_type(shown) == APPROVAL and text_at(shown, "id") in self.by_id:
+            self._refuse(_ASKED_TWICE)
 
     def _by_name(self, shown: dict[str, Any], at: int) -> OutputItem | None:
         """The item with the id of one in the list, or with its call's."""
@@ -239,6 +263,8 @@ class ResponseState(CallQueue[CallSlot]):
     def _by_place(self, shown: dict[str, Any], at: int) -> OutputItem | None:
         """The item at the place of one in the list, if that has another id there."""
         kind = _type_of(shown, whole=True)
+        if kind == APPROVAL and text_at(shown, "id") in self.by_id:
+            return None
         return next((i for i in self._at(at) if not i.listed and i.type in ("", kind) and i.streamed), None)
 
     # -- calls

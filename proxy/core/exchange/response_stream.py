@@ -15,7 +15,7 @@ from typing import Any
 from proxy.core import jsontext
 from proxy.core.exchange.deciding import Decisions
 from proxy.core.exchange.intake import Intake
-from proxy.core.exchange.judging import Conclusion, End, Judge, Judged
+from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, check_approvals
 from proxy.core.exchange.response_outgoing import (
     Outgoing,
     ResponseLead,
@@ -27,6 +27,7 @@ from proxy.core.exchange.response_reading import (
     BEGINNINGS,
     ENDS,
     check_apart,
+    has_loose_text,
     hides_call,
     may_be_call,
     part_of,
@@ -67,7 +68,7 @@ class ResponseStream(Intake):
         self._turn = turn
         self._hosted = frozenset(hosted)
         self._outgoing = Outgoing(lead, self._hosted, anew=judge.could_hold or lead.rounds > 1)
-        self._state = ResponseState(hosted=self._hosted, most=limits.held_bytes)
+        self._state = ResponseState(strict=judge.could_hold, hosted=self._hosted, most=limits.held_bytes)
         self._tail: list[HeldEvent] = []
         self._done = False
         self._hidden = False
@@ -161,7 +162,8 @@ class ResponseStream(Intake):
         held, response, item = HeldEvent(event, value, kind), value.get("response"), value.get("item")
         is_error = kind == "error" or bool(value.get("error") and not isinstance(response, dict))
         out_of_place = (is_error or kind in ENDS) and may_be_call(item, self._hosted)
-        if self._judge.could_hold and (out_of_place or hides_call(event, value, self._hosted)):
+        hidden = hides_call(event, value, self._hosted) or has_loose_text(kind, value)
+        if self._judge.could_hold and (out_of_place or hidden):
             raise UpstreamError("A tool call stands in an event that has no place for one.", kind="protocol")
         if is_error:
             return self._error(held)
@@ -250,6 +252,7 @@ class ResponseStream(Intake):
         if isinstance(found, list):
             return found
         batch, conclusion = found
+        check_approvals(batch if self._judge.could_hold else ())
         if state.is_forgotten and (turn.rounds or conclusion.end in (End.SPLIT, End.CONTINUE)):
             raise too_long("What a turn with held calls says", self._limits.held_bytes)
         state.concluded = True

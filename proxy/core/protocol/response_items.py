@@ -47,6 +47,11 @@ def is_call_type(kind: str) -> bool:
     return kind in _KINDS or (kind.endswith("_call") and kind not in _RUN_UPSTREAM)
 
 
+def is_known_type(kind: str) -> bool:
+    """Whether items of a type are known to be no calls of anybody but the upstream."""
+    return kind in _RUN_UPSTREAM or kind in _NO_CALLS or kind.endswith("_output")
+
+
 def call_type(item: dict[str, Any], *, whole: bool = True) -> str:
     """The type of call that an item is read as; empty where it is none. One of no type that anybody knows, which has
     what a function's call has, is one: some client takes it for that. `whole`: all of it is there."""
@@ -54,7 +59,7 @@ def call_type(item: dict[str, Any], *, whole: bool = True) -> str:
     if isinstance(kind, str):
         if is_call_type(kind):
             return kind
-        if kind in _RUN_UPSTREAM or kind in _NO_CALLS or kind.endswith("_output"):
+        if is_known_type(kind):
             return ""
     return "function_call" if _looks_like_call(item, whole=whole) else ""
 
