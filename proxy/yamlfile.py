@@ -127,7 +127,22 @@ def _syntax_problem(error: yaml.MarkedYAMLError, file: str, text: str) -> Proble
     if at == "\t" or (at and "\t" in lines[line][:column] and not lines[line][:column].strip()):
         return Problem(file, line + 1, column + 1, "a tab is no indentation in YAML; expected blanks")
     what = error.problem or error.context or "it cannot be read"
-    return Problem(file, line + 1, column + 1, f"this is not YAML: {what}")
+    hint = next((hint for words, hint in _HINTS if words in what), "expected another spelling here")
+    return Problem(file, line + 1, column + 1, f"this is not YAML: {what}; {hint}")
+
+
+_HINTS = (
+    ("expected key", "expected the indentation of the line above, or of a line that this one belongs under"),
+    ("'-' indicator", "expected the indentation of the list's other entries"),
+    ("expected ',' or", "expected ',' or an end; text that has quotes, brackets or ': ' in it goes in quotes"),
+    ("mapping values", "expected text with ': ' in it to be in quotes, or a line of its own for the key"),
+    ("end of stream", "expected the quote that ends a text"),
+    ("document start", "expected one key on each line, none of them further left than the first"),
+    ("could not find expected ':'", "expected ': ' behind the key"),
+    ("cannot start any token", "expected text that begins with this character to be in quotes"),
+    ("escape", "expected single quotes around text that has backslashes"),
+)
+"""What the library finds missing, and what to write; text that it found comes last."""
 
 
 # ---------------------------------------------------------------- structure
@@ -212,7 +227,9 @@ class _Reading:
                 key = self._key(key_node)
                 if key in found:
                     line = self.places[(*path, key)].key[0]
-                    raise _Refused(key_node, f"the key '{key}' is here twice; the first one is on line {line}")
+                    raise _Refused(
+                        key_node, f"the key '{key}' is here twice; the first one is on line {line}: leave one"
+                    )
             except _Refused as refused:
                 self._note(refused)
                 continue

@@ -52,7 +52,7 @@ def test_answers_are_given_to_rules_that_ask() -> None:
 def test_what_is_no_call_is_told_where_it_stands() -> None:
     """As everywhere."""
     assert problems('{"tol": "x"}') == [
-        "call.json:1:1: the key 'tool' is missing",
+        "call.json:1:1: the key 'tool' is missing; expected 'tool: …' here",
         problems('{"tol": "x"}')[1],
     ]
     assert problems('{"tol": "x"}')[1].startswith("call.json:1:2: unknown key 'tol' (did you mean 'tool'?)")

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, StringConstraints, WithJsonSchema, model_validator
 
-from proxy.core.policy.fields import JsonField, Name, Text
+from proxy.core.policy.fields import JsonField, Name, RuleText, Text
 from proxy.core.policy.model import Document
 from proxy.core.policy.problems import misplaced
 
@@ -45,7 +45,6 @@ Answers = dict[str, JsonField]
 _ANSWERS: list[Any] = [{"cap-calls": 5, "orders/ask-a-person": "approved"}]
 Label = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Texts = Annotated[list[Text], Field(min_length=1)]
-RuleText = Annotated[str, StringConstraints(pattern=r"^[^/]+/[^/]+$")]
 
 
 class CallModel(Document):

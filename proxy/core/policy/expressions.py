@@ -64,7 +64,7 @@ class Expression:
     def compile(cls, source: str) -> Expression:
         """Raises ValueError that says what is wrong."""
         scanned = scan(source)
-        program = _guarded(lambda: cel.compile(source), "no CEL expression", ValueError)
+        program = _compiled(source)
         functions = {name for name in program.functions() if name[0].isalpha()}
         if unknown := sorted(functions - _FUNCTIONS):
             raise ValueError(f"the function '{unknown[0]}' is not known; expected one of {_listed(_FUNCTIONS)}")
@@ -179,6 +179,14 @@ class _Pruning:
                 raise EvaluationError("an integer beyond 64 bits is read")
             return int(value)
         return float(value) if isinstance(value, float) else value
+
+
+def _compiled(source: str) -> Any:
+    try:
+        return _guarded(lambda: cel.compile(source), "no CEL expression", ValueError)
+    except ValueError as error:  # what the parser would have taken is a list of its own token names
+        told = str(error).partition(" expecting ")[0]
+        raise ValueError(f"{told}; expected one such as has(args.limit) && args.limit > 10") from None
 
 
 def _guarded(run: Callable[[], Any], what: str, raised: type[Exception]) -> Any:

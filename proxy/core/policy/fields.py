@@ -5,6 +5,7 @@ Checking here, not when rules are compiled, is what shows every mistake of a doc
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -16,10 +17,38 @@ from proxy.core.policy.patterns import Glob, Pattern
 from proxy.core.policy.validating import Schema
 from proxy.core.policy.values import exact
 
+_COUNTED_BY = r"(tool|tenant|client|user|args(\.[^.]+)+)"
+_PYTHON_OBJECT = r"[\w.]+:[\w.]+"
+_RULE_NAME = r"[^/]+/[^/]+"
+
 
 def _glob(source: str) -> str:
     Glob.compile(source)
     return source
+
+
+def _host(source: str) -> str:
+    if "/" in source:
+        raise ValueError(f"expected a host such as example.com, *.example.com or private, got '{source[:60]}'")
+    return _glob(source)
+
+
+def _counted_by(text: str) -> str:
+    if not re.fullmatch(_COUNTED_BY, text):
+        raise ValueError(f"expected tool, tenant, client, user or a path such as args.id, got '{text[:60]}'")
+    return text
+
+
+def _python_object(text: str) -> str:
+    if not re.fullmatch(_PYTHON_OBJECT, text):
+        raise ValueError(f"expected a Python object such as package.module:name, got '{text[:60]}'")
+    return text
+
+
+def _rule_name(text: str) -> str:
+    if not re.fullmatch(_RULE_NAME, text):
+        raise ValueError(f"expected a rule with its policy, such as orders/no-deletes, got '{text[:60]}'")
+    return text
 
 
 def _regex(source: str) -> str:
@@ -113,8 +142,18 @@ SchemaField = Annotated[
     AfterValidator(_schema),
     WithJsonSchema({"anyOf": [{"const": "declared"}, {"type": "object"}, {"type": "boolean"}]}),
 ]
+CountedBy = Annotated[
+    str, AfterValidator(_counted_by), WithJsonSchema({"type": "string", "pattern": f"^{_COUNTED_BY}$"})
+]
+PythonObject = Annotated[
+    str, AfterValidator(_python_object), WithJsonSchema({"type": "string", "pattern": f"^{_PYTHON_OBJECT}$"})
+]
+RuleText = Annotated[str, AfterValidator(_rule_name), WithJsonSchema({"type": "string", "pattern": f"^{_RULE_NAME}$"})]
 Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
 
 _ONE_OR_MANY = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 GlobTexts = Annotated[list[GlobText], BeforeValidator(_listed), WithJsonSchema(_ONE_OR_MANY)]
+HostTexts = Annotated[
+    list[Annotated[str, AfterValidator(_host)]], BeforeValidator(_listed), WithJsonSchema(_ONE_OR_MANY)
+]
 FolderTexts = Annotated[list[FolderText], BeforeValidator(_listed), WithJsonSchema(_ONE_OR_MANY)]

@@ -6,22 +6,25 @@ rule says is checked here; what rules say together is `compile`'s. Keys are came
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
 from proxy.core.policy.expressions import RESULT_VARIABLES, Expression
 from proxy.core.policy.fields import (
+    CountedBy,
     DottedPath,
     ExpressionText,
     FolderTexts,
     GlobText,
     GlobTexts,
+    HostTexts,
     JsonField,
     Name,
     NotNull,
     Number,
+    PythonObject,
     Redaction,
     RegexText,
     SchemaField,
@@ -79,9 +82,9 @@ class ConditionModel(Document):
     """The path lies in a folder, once `.`, `..` and `//` are resolved; a relative path counts from the folder."""
     not_inside: FolderTexts = Field(default=[], min_length=1)
     """The path lies in none of these folders; holds when it is absent."""
-    host: GlobTexts = Field(default=[], min_length=1)
+    host: HostTexts = Field(default=[], min_length=1)
     """The URL's host fits a glob, or is `private`."""
-    not_host: GlobTexts = Field(default=[], min_length=1)
+    not_host: HostTexts = Field(default=[], min_length=1)
     """The URL's host fits no glob (`private` too); holds when there is no host."""
     type: Literal["string", "integer", "number", "boolean", "array", "object", "null"] = "string"
     """The JSON type of the value."""
@@ -224,9 +227,7 @@ class LimitModel(Document):
     """How many."""
     per: Duration = Field(gt=0)
     """The window."""
-    by: list[Annotated[str, Field(pattern=r"^(tool|tenant|client|user|args(\.[^.]+)+)$")]] = Field(
-        default=["tenant", "tool"], min_length=1
-    )
+    by: list[CountedBy] = Field(default=["tenant", "tool"], min_length=1)
     """What is counted apart: `tool`, `tenant`, `client`, `user`, `args.PATH`. `[tenant, tool]` when left out; the list
     alone decides, so that without `tenant` all tenants share one count."""
 
@@ -322,7 +323,7 @@ def _exactly_one(given: dict[str, Any], *choices: str) -> None:
     if len(found) > 1:
         raise misplaced(f"there is '{found[0]}' already; expected one of them alone", found[1])
     if given[found[0]] is None:
-        raise misplaced("expected a mapping, got nothing (null)", found[0])
+        raise misplaced(f"expected a mapping, got nothing (null): write {found[0]}: {{}}", found[0])
 
 
 class RuleModel(Document):
@@ -354,7 +355,7 @@ class RuleModel(Document):
     """The call is surfaced when the others of its batch have results."""
     ask: AskModel | None = None
     """Another service decides."""
-    middleware: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")] | None = None
+    middleware: PythonObject | None = None
     """A Python object decides: `package.module:attr`."""
     hide: Nothing | None = None
     """The tool is taken out of the request."""
@@ -370,15 +371,15 @@ class RuleModel(Document):
         if self.when is not None and self.result is None:
             read = Expression.compile(self.when).variables & RESULT_VARIABLES
             if read:
-                raise misplaced(f"'{min(read)}' is known in a result rule only", "when")
+                raise misplaced(f"'{min(read)}' is known in a result rule only; expected args", "when")
         for key in ("answer", "rewrite"):
             if key in given and given[key].expr and Expression.compile(given[key].expr).variables & RESULT_VARIABLES:
-                raise misplaced("the result is known in a result rule only", key, "expr")
+                raise misplaced("the result is known in a result rule only; expected args", key, "expr")
         return self
 
 
 def _hide_matches_requests(given: dict[str, Any]) -> None:
-    allowed = "hide matches by name, model, api, client and headers alone"
+    allowed = "hide matches by name, model, api, client and headers alone; expected those, or block in place of hide"
     if given.get("when") is not None:
         raise misplaced(allowed, "when")
     for key in ("args", "owner", "declared"):

@@ -30,7 +30,9 @@ def _compiled(pattern: str, *, literal_newline: bool) -> Any:
     except re2.error as error:
         why = error.args[0] if error.args else error
         text = why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why)
-        raise ValueError(f"no regular expression that RE2 can read: {text}") from None
+        lacks = " (RE2 has no look-around and no references back)" if "perl" in text or "escape" in text else ""
+        told = f"no regular expression that RE2 can read: {text}{lacks}; expected one such as '^[a-z]+$'"
+        raise ValueError(told) from None
 
 
 def _bytes(text: str) -> bytes:

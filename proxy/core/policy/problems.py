@@ -81,7 +81,7 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         known = list(_keys_at(model, detail["loc"][:-1]))
         return f"unknown key '{last}'{suggestion(str(last), known)}: expected {_listed(known)}"
     if kind == "missing":
-        return f"the key '{last}' is missing"
+        return f"the key '{last}' is missing; expected '{last}: {_fixed_value(model, detail['loc'])}' here"
     if kind == "string_type":
         return _no_text(value)
     if kind == "literal_error":
@@ -92,6 +92,8 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
         return f"expected at least {ctx['ge']}, got {_shown(value)}"
     if kind == "greater_than":
         return f"expected more than {ctx['gt']:g}, got {_shown(value)}"
+    if kind == "list_type" and isinstance(value, str):
+        return f"expected a list, got '{value[:60]}': write [{value[:60]}]"
     if kind == "string_pattern_mismatch":
         return f"{_shown(value)} does not fit {ctx['pattern']}"
     if kind == "too_short":
@@ -104,9 +106,9 @@ def _message(detail: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 _EXPECTED = {
-    "model_type": "a mapping",
-    "dict_type": "a mapping",
-    "list_type": "a list",
+    "model_type": "a mapping such as {key: value}, or {}",
+    "dict_type": "a mapping such as {key: value}, or {}",
+    "list_type": "a list such as [a, b]",
     "bool_type": "true or false",
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -130,7 +132,7 @@ def _shown(value: Any) -> str:
         case bool():
             return f"the truth value {str(value).lower()}"
         case int() | float():
-            return f"the number {str(value)[:40]}"
+            return f"the number {str(value).removesuffix('.0')[:40]}"
         case str():
             return f"'{value[:60]}'"
         case list():
@@ -147,14 +149,29 @@ def _listed(known: Sequence[str]) -> str:
 
 def _keys_at(model: type[BaseModel], loc: Sequence[str | int]) -> Iterator[str]:
     """The keys that the model at this location knows."""
+    found = _model_at(model, loc)
+    for name, field in (found.model_fields if found is not None else {}).items():
+        yield field.alias or name
+
+
+def _fixed_value(model: type[BaseModel], loc: Sequence[str | int]) -> str:
+    """The one value that the key at this location may have; dots where it may have several."""
+    found = _model_at(model, loc[:-1])
+    for name, field in (found.model_fields if found is not None else {}).items():
+        values: tuple[Any, ...] = getattr(field.annotation, "__args__", ())
+        if loc[-1] in (name, field.alias) and len(values) == 1 and isinstance(values[0], str):
+            return values[0]
+    return "…"
+
+
+def _model_at(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
     found: type[BaseModel] | None = model
     for step in loc:
         if found is not None and isinstance(step, str):
             found = next(
                 (_model_in(f.annotation) for n, f in found.model_fields.items() if step in (n, f.alias)), found
             )
-    for name, field in (found.model_fields if found is not None else {}).items():
-        yield field.alias or name
+    return found
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -59,7 +59,7 @@ def _tokens(source: str) -> list[_Token]:
     while at < len(source):
         match = _TOKEN.match(source, at)
         if match is None or match.lastgroup is None:
-            raise ValueError(f"no CEL expression: '{source[at]}' at character {at + 1} is unexpected")
+            raise ValueError(f"no CEL expression: '{source[at]}' at character {at + 1} is unexpected; quote text")
         if match.lastgroup != "space":
             found.append(_Token(match.lastgroup, match[0]))
         at = match.end()

@@ -34,7 +34,10 @@ class Schema:
             whole: Any = plain(schema)
             return cls(jsonschema_rs.validator_for(whole, offline=True, pattern_options=options))
         except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-            raise ValueError(f"no JSON Schema that can be used: {_first_line(str(error))}") from None
+            at = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
+            where = f" at {at}" if at else ""
+            told = f"no JSON Schema that can be used: {_first_line(str(error))}{where}"
+            raise ValueError(f"{told}; expected one such as {{type: object, required: [id]}}") from None
 
     def accepts(self, value: Json) -> bool:
         return bool(self._validator.is_valid(plain(value)))

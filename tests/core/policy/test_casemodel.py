@@ -77,7 +77,11 @@ def test_a_case_has_a_call_a_batch_or_a_result() -> None:
             "there is 'args' already; expected one of args, rawArgs and input",
         ),
         ({**WELL, "declared": "search"}, ("declared",), "expected a list of tool names, or a mapping"),
-        ({**WELL, "expect": {"errors": ["r"]}}, ("expect", "errors", 0), "'r' does not fit"),
+        (
+            {**WELL, "expect": {"errors": ["r"]}},
+            ("expect", "errors", 0),
+            "expected a rule with its policy, such as orders/no-deletes, got 'r'",
+        ),
     ],
 )
 def test_a_mistake_is_told_where_it_is(case: Any, path: Any, message: str) -> None:
