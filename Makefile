@@ -2,6 +2,7 @@
 # make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
 # make schemas   the JSON Schemas in docs/schemas, and docs/reference.md, from the models
 # make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get
+# make index   policies/README.md, from the policies
 # make image  the container image and what is in it     make test-image   builds it for real and runs it
 # All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
 
@@ -13,7 +14,7 @@ UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.1
 	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-emit-build-options \
 	--custom-compile-command "make lock"
 
-.PHONY: run test test-kubernetes test-image image lint lock schemas reference clean
+.PHONY: run test test-kubernetes test-image image lint lock schemas reference index clean
 
 run: .venv/installed
 	@scripts/run
@@ -58,6 +59,10 @@ schemas reference: .venv/installed
 	$(BIN)/sidecall schema > docs/schemas/sidecall.schema.json
 	for name in config policy test; do $(BIN)/sidecall schema $$name > docs/schemas/$$name.schema.json || exit 1; done
 	$(BIN)/python -c 'from proxy.authoring.reference import reference; print(reference(), end="")' > docs/reference.md
+
+index: .venv/installed
+	$(BIN)/python -c 'from pathlib import Path; from proxy.authoring.index import index, read_library; print(index(read_library(Path("policies"), {})), end="")' > policies/.README.md
+	mv policies/.README.md policies/README.md
 
 clean:
 	rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
