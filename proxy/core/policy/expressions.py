@@ -193,6 +193,8 @@ def _guarded(run: Callable[[], Any], what: str, raised: type[Exception]) -> Any:
     """Calls the library. Beside its errors it may panic, which derives from BaseException and has no public name."""
     try:
         return run()
+    except KeyError as error:  # its text is the key and nothing more
+        raise raised(f"{what}: {error} is not there") from None
     except _LIBRARY_ERRORS as error:
         raise raised(f"{what}: {_first_line(error)}") from None
     except BaseException as error:

@@ -85,7 +85,7 @@ def test_an_expression_is_shown_with_what_it_reads() -> None:
 @pytest.mark.parametrize(
     ("match", "when", "arguments", "expected"),
     [
-        ({}, "args.n > 1", {}, ("when", "args.n > 1", "the evaluation failed: 'n'", None)),
+        ({}, "args.n > 1", {}, ("when", "args.n > 1", "the evaluation failed: 'n' is not there", None)),
         ({"args": {"n": {"gt": 1}}}, "true", {"n": "x"}, ("args", "", "args.n (gt): the value is no number", None)),
         (
             {"args": {"n": {"gt": 1}}},

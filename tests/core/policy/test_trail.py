@@ -60,9 +60,11 @@ def test_a_step_shows_the_call_as_the_rule_found_it() -> None:
 def test_a_failure_says_what_failed_and_what_follows() -> None:
     """By the policy's word on failures."""
     broken = [rule(name="r", when="args.n > 5", block=NO)]
-    assert outcomes(broken, "t") == [("r", Outcome.FAILED, "the evaluation failed: 'n'; so the call is blocked")]
+    assert outcomes(broken, "t") == [
+        ("r", Outcome.FAILED, "the evaluation failed: 'n' is not there; so the call is blocked")
+    ]
     (step,) = _steps_of({"failurePolicy": "Ignore", "rules": broken})
-    assert (step.outcome, step.said) == (Outcome.FAILED, "the evaluation failed: 'n'; the rule is skipped")
+    assert (step.outcome, step.said) == (Outcome.FAILED, "the evaluation failed: 'n' is not there; the rule is skipped")
 
 
 def _steps_of(spec: Any) -> list[Step]:
@@ -123,7 +125,12 @@ def test_results_have_trails_too() -> None:
         ("cut", "result.truncate", Outcome.CHANGED, "truncated"),
         ("nothing", "result.redact", Outcome.PASSED, "there is nothing to change"),
         ("other", "result.replace", Outcome.SKIPPED, ""),
-        ("fails", "result.replace", Outcome.FAILED, "the evaluation failed: 'none'; so the result is withheld"),
+        (
+            "fails",
+            "result.replace",
+            Outcome.FAILED,
+            "the evaluation failed: 'none' is not there; so the result is withheld",
+        ),
     ]
 
 
