@@ -4,12 +4,12 @@ ARG BASE=docker.io/library/python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
 WORKDIR /src
-COPY requirements.lock requirements-build.lock ./
+COPY requirements-image.lock requirements-build.lock ./
 RUN python3 -m venv /build \
     && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements-build.lock \
     && python3 -m venv --without-pip /opt/sidecall \
     && /build/bin/pip --python /opt/sidecall/bin/python install --no-cache-dir --require-hashes \
-        --only-binary :all: -r requirements.lock
+        --only-binary :all: -r requirements-image.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY proxy proxy
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \

@@ -14,6 +14,9 @@ UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.1
 	--only-binary :all: --no-emit-index-url --no-emit-find-links --no-emit-build-options \
 	--custom-compile-command "make lock"
 
+# What the image can do beyond a plain installation; what is not configured is not imported.
+IMAGE_EXTRAS := --extra mcp
+
 .PHONY: run test test-kubernetes test-image image lint lock schemas reference index clean
 
 run: .venv/installed
@@ -54,6 +57,7 @@ lock: .venv/installed
 	echo 'setuptools>=77' | $(UV) --upgrade - -o requirements-build.lock
 	$(UV) --upgrade pyproject.toml -o requirements.lock
 	$(UV) --upgrade --extra test --extra lint -c requirements.lock pyproject.toml -o requirements-dev.lock
+	$(UV) --upgrade $(IMAGE_EXTRAS) -c requirements-dev.lock pyproject.toml -o requirements-image.lock
 
 schemas reference: .venv/installed
 	$(BIN)/sidecall schema > docs/schemas/sidecall.schema.json

@@ -24,6 +24,21 @@ from tests.kubernetes.watched import POLICIES, Watched, answers, free_port, proc
 IMAGE = os.environ.get("SIDECALL_IMAGE", "")
 REST_MIB = 80
 """What a proxy at rest may have in memory."""
+LOCK = "requirements-image.lock"
+SERVER = """
+from mcp.server.mcpserver import MCPServer
+
+server = MCPServer("own")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    return a + b
+
+
+server.run()
+"""
+"""A server that the image itself can run; it finds it beside the policies."""
 LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024")
 
 
@@ -52,14 +67,15 @@ def config(**more: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def contained(folder: Path, upstream: int) -> Iterator[tuple[str, str, str]]:
+def contained(folder: Path, upstream: int, **more: Any) -> Iterator[tuple[str, str, str]]:
     """A running container, and the addresses of its two ports."""
     data, admin = free_port(), free_port()
     (folder / "policies").mkdir()
     for name, policy in POLICIES.items():
         (folder / "policies" / name).write_text(yaml.safe_dump(policy))
+    (folder / "policies" / "server.py").write_text(SERVER)
     ports = {"listen": {"port": data}, "admin": {"port": admin}}
-    whole = config(**ports, upstream={"baseUrl": f"http://127.0.0.1:{upstream}/v1"})
+    whole = config(**ports, upstream={"baseUrl": f"http://127.0.0.1:{upstream}/v1"}, **more)
     (folder / "sidecall.yaml").write_text(yaml.safe_dump(whole))
     for path in (folder, *folder.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
@@ -109,12 +125,18 @@ def test_it_runs_with_no_rights_at_all(running: tuple[str, str, str]) -> None:
     assert status["NoNewPrivs"] == "1"
 
 
+def resident(name: str) -> float:
+    """What a container's proxy has in memory, in MiB."""
+    pid = podman("inspect", "--format", "{{.State.Pid}}", name)
+    [kib] = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(kib) / 1024
+
+
 def test_it_is_small_at_rest(running: tuple[str, str, str]) -> None:
     """With policies loaded and its store open."""
-    pid = podman("inspect", "--format", "{{.State.Pid}}", running[0])
-    [kib] = re.findall(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    print(f"RSS at rest: {int(kib) / 1024:.1f} MiB")
-    assert int(kib) < REST_MIB * 1024
+    mib = resident(running[0])
+    print(f"RSS at rest: {mib:.1f} MiB")
+    assert mib < REST_MIB
 
 
 def test_it_governs(running: tuple[str, str, str], tmp_path: Path) -> None:
@@ -126,6 +148,16 @@ def test_it_governs(running: tuple[str, str, str], tmp_path: Path) -> None:
     text = client.metrics()
     assert re.search(r'sidecall_tool_calls_total\{.*decision="blocked".*tool="delete_order"\} 1.0', text)
     assert "sidecall_store_up 1.0" in text
+
+
+def test_it_runs_mcp_servers(upstream: int, tmp_path: Path) -> None:
+    """The package is there, and works without a folder to write to."""
+    command = ["python3", "/etc/sidecall/policies/server.py"]
+    tools = [{"mcp": {"name": "own", "command": command, "timeout": "30s"}}]
+    with contained(tmp_path, upstream, tools=tools) as (name, data, admin):
+        client = Watched(tmp_path, None, data, admin, "")
+        until("the server is there", lambda: 'sidecall_mcp_up{server="own"} 1.0' in client.metrics())
+        print(f"RSS with an MCP server: {resident(name):.1f} MiB")
 
 
 def test_it_ends_in_order(upstream: int, tmp_path: Path) -> None:
@@ -150,7 +182,7 @@ def test_the_bill_of_materials_names_every_package() -> None:
     """Each with its version and the hashes that the lock file holds."""
     found = json.loads((ROOT / "build" / "sbom.json").read_text())
     named = {(part["name"].lower(), part["version"]) for part in found["components"]}
-    locked = set(re.findall(r"^([a-z0-9._-]+)==([^\s;]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    locked = set(re.findall(r"^([a-z0-9._-]+)==([^\s;]+)", (ROOT / LOCK).read_text(), re.MULTILINE))
     assert locked <= named
 
 
