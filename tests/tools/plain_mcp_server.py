@@ -15,6 +15,8 @@ from typing import Any
 
 tools = sys.argv[1:]
 waiting: list[Any] = []
+held: list[Any] = []
+counts = {"now": 0, "most": 0, "all": 0}
 
 
 def send(message: dict[str, Any]) -> None:
@@ -28,6 +30,21 @@ def text(words: str, *, error: bool = False) -> dict[str, Any]:
 def listed(name: str) -> dict[str, Any]:
     hints = {"readOnlyHint": name.startswith("read"), "idempotentHint": name.endswith("again")}
     return {"name": name, "description": f"About {name}.", "inputSchema": {"type": "object"}, "annotations": hints}
+
+
+def hold(number: Any) -> None:
+    """Wait for `release`, together with the others."""
+    held.append(number)
+    counts.update(now=len(held), most=max(counts["most"], len(held)), all=counts["all"] + 1)
+
+
+def release() -> dict[str, Any]:
+    """Let go who waits."""
+    for number in held:
+        send({"id": number, "result": text("released")})
+    held.clear()
+    counts["now"] = 0
+    return text("done")
 
 
 def call(number: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]) -> dict[str, Any] | None:
@@ -56,6 +73,13 @@ def call(number: Any, name: str, arguments: dict[str, Any], meta: dict[str, Any]
             os._exit(3)
         case "hang":
             return None
+        case "hold":
+            hold(number)
+            return None
+        case "release":
+            return release()
+        case "counts":
+            return text(json.dumps(counts))
         case "long":
             return text("x" * arguments["bytes"])
         case "noise":
