@@ -185,12 +185,22 @@ class NestingError(ValueError):
 
 def parse_lenient(data: bytes) -> Any:
     """The first JSON value in a text, by a reader that forgives; for looking only. Raises ValueError."""
-    text = data.decode(encoding(data), "replace").lstrip("\ufeff \t\n\r")
+    return parse_first(data)[0]
+
+
+def parse_first(data: bytes) -> tuple[Any, str]:
+    """As `parse_lenient`, with the text behind the value. Raises ValueError."""
+    text = as_text(data).lstrip("\ufeff \t\n\r")
     try:
-        value, _ = json.JSONDecoder(strict=False, parse_int=_read_any_int).raw_decode(text)
+        value, end = json.JSONDecoder(strict=False, parse_int=_read_any_int).raw_decode(text)
     except RecursionError:
         raise NestingError("nested too deep") from None
-    return value
+    return value, text[end:].strip(" \t\n\r")
+
+
+def as_text(data: bytes) -> str:
+    """Bytes as text, by the encoding that they begin as."""
+    return data.decode(encoding(data), "replace")
 
 
 def _read_any_int(text: str) -> int | float:

@@ -18,6 +18,7 @@ from tests.fake_upstream import Events, FakeUpstream, Whole
 
 BLOCKED = answer(call(A, "delete", path="MARKER")).data()
 BOTH = {"id": A, "type": "custom", "custom": {"name": "safe"}, "function": {"name": "delete", "arguments": "MARKER"}}
+ENTRY = {"index": 0, "id": A, "type": "function", "function": {"name": "delete", "arguments": "MARKER"}}
 TWO_KINDS: dict[str, Any] = json.loads(BLOCKED)
 TWO_KINDS["choices"][0]["message"]["tool_calls"] = [BOTH]
 
@@ -35,8 +36,26 @@ def rules(tmp_path: Path) -> str:
         Whole(json.dumps(TWO_KINDS).encode()),
         Events([chunk({"tool_calls": [{"index": 0, **BOTH}]}), chunk({}, "tool_calls")]),
         Whole(gzip.compress(BLOCKED), headers={"content-encoding": "identity, gzip"}),
+        Whole(BLOCKED[:-1] + b",}"),
+        Whole(b"{}\n" + BLOCKED),
+        Whole(b"[" + BLOCKED + b"]"),
+        Whole(json.dumps(chunk({"tool_calls": [ENTRY]})).encode() + b"\n{}\n"),
+        Events([chunk({"tool_calls": [ENTRY]}), b'data: {"a":' + BLOCKED + b",}\n\n"]),
+        Events([chunk({"content": "a"}), {"type": "response.output_item.done", "item": responses.call(A, "MARKER")}]),
     ],
-    ids=["json as events", "no data line", "two kinds", "two kinds streamed", "coded twice"],
+    ids=[
+        "json as events",
+        "no data line",
+        "two kinds",
+        "two kinds streamed",
+        "coded twice",
+        "a comma too many",
+        "two values",
+        "a list",
+        "lines of chunks",
+        "a comma too many streamed",
+        "an event of another API",
+    ],
 )
 async def test_a_blocked_call_reaches_nobody(reply: Any, rules: str, upstream: FakeUpstream) -> None:
     """Whatever reader a client uses, it finds neither the call's name nor its arguments."""

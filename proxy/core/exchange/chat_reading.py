@@ -15,7 +15,7 @@ from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
 from proxy.core.protocol.sse import Event
 from proxy.errors import UpstreamError
 
-_NAMES = (b'"tool_calls"', b'"function_call"')
+_NAMES = (b'"tool_calls"', b'_call"')
 
 
 def read_event(data: bytes, marks: Sequence[bytes] = _NAMES) -> dict[str, Any] | None:
@@ -25,6 +25,8 @@ def read_event(data: bytes, marks: Sequence[bytes] = _NAMES) -> dict[str, Any] |
         value = jsontext.parse(data)
     except ValueError:
         value = _read_odd(data, marks)
+    if isinstance(value, list) and any(mark in data for mark in marks):
+        raise _unreadable()
     return value if isinstance(value, dict) else None
 
 
@@ -41,8 +43,32 @@ def _read_odd(data: bytes, marks: Sequence[bytes]) -> Any:
 def check_apart(event: Event, marks: Sequence[bytes] = _NAMES) -> None:
     """Look at an event without data, as what is no stream of events seems to be. Raises UpstreamError where a client
     that reads it some other way could find a call in it."""
-    if event.data is None and not event.raw.startswith(b":") and any(mark in event.raw for mark in marks):
+    if event.data is not None or not any(mark in event.raw for mark in marks):
+        return
+    said = b"\n".join(line for line in event.raw.splitlines() if not line.startswith(b":"))
+    if any(mark in said for mark in marks):
         raise _unreadable()
+
+
+def _is_misplaced(choice: Any) -> bool:
+    """Whether a choice has a call beside its delta and its message."""
+    if not isinstance(choice, dict):
+        return holds_call(choice)
+    beside = {key: inner for key, inner in choice.items() if key not in ("message", "delta")}
+    delta = choice.get("delta")
+    return holds_call(beside) or (not isinstance(delta, dict) and holds_call(delta))
+
+
+def has_stray_call(data: bytes, value: dict[str, Any]) -> bool:
+    """Whether an event of a chat stream has a call anywhere but where a choice has it."""
+    if b"_call" not in data:
+        return False
+    kind, choices = value.get("type"), value.get("choices")
+    if isinstance(kind, str) and kind.startswith("response.") and "_call" in kind:
+        return True  # as the Responses API has it
+    listed = choices if isinstance(choices, list) else [choices]
+    beside = {key: inner for key, inner in value.items() if key not in ("choices", "usage")}
+    return holds_call(beside) or any(map(_is_misplaced, listed))
 
 
 def _unreadable() -> UpstreamError:

@@ -23,6 +23,7 @@ from proxy.core.exchange.chat_reading import (
     delta_of,
     has_call,
     has_message,
+    has_stray_call,
     read_event,
     without_calls,
 )
@@ -36,6 +37,7 @@ from proxy.core.policy.consults import Reply
 from proxy.core.protocol.assembly import Fragment
 from proxy.core.protocol.completion import CUT_SHORT
 from proxy.core.protocol.sse import Event
+from proxy.errors import UpstreamError
 
 
 class ChatStream(Intake):
@@ -157,8 +159,12 @@ class ChatStream(Intake):
             return self._apart(event)
         if value.get("error"):
             return self._error(event, value)
-        self._lead.learn(value)
         choices = value.get("choices")
+        if self._judge.could_hold and has_stray_call(event.data, value):
+            if self.over:
+                return []
+            raise UpstreamError("An event of the stream has a tool call where none has its place.", kind="protocol")
+        self._lead.learn(value)
         if not isinstance(choices, list) or not any(isinstance(c, dict) for c in choices):
             self._note_usage(value)
             return self._apart(event)

@@ -13,13 +13,14 @@ from functools import lru_cache
 from typing import Any
 
 from proxy.core.exchange import chat_reading
+from proxy.core.protocol.completion import holds_call
 from proxy.core.protocol.response_items import call_type, is_call_type
 from proxy.core.protocol.sse import Event
 
 ENDS = frozenset({"response.completed", "response.incomplete", "response.failed", "response.cancelled"})
 BEGINNINGS = frozenset({"response.created", "response.queued", "response.in_progress"})
 
-_MARKS = (b'_call"', b"_call_", b"_call.", b'"mcp_approval_request"')
+_MARKS = (b'"tool_calls"', b'_call"', b"_call_", b"_call.", b'"mcp_approval_request"')
 _CALL_EVENT = re.compile(r"response\.(\w+?_call|mcp_approval_request)(?:_(\w+))?\.(\w+)")
 _TEXTS = {("function_call", "arguments"), ("custom_tool_call", "input")}
 _SIGNS = (b"_call", b"mcp_approval", b'"call_id"', b"\\u")
@@ -102,6 +103,8 @@ def hides_call(event: Event, value: dict[str, Any], hosted: Collection[str]) -> 
     data = event.data or b""
     if not any(sign in data for sign in _SIGNS):
         return False
+    if value.get("tool_calls") or any(holds_call(value.get(place)) for place in ("choices", "message", "delta")):
+        return True  # as a chat completion has it
     item, response = value.get("item"), value.get("response")
     found = [inner for key, inner in value.items() if key not in ("item", "response")]
     found += item.values() if isinstance(item, dict) else [item]

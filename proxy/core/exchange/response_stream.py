@@ -162,8 +162,7 @@ class ResponseStream(Intake):
         held, response, item = HeldEvent(event, value, kind), value.get("response"), value.get("item")
         is_error = kind == "error" or bool(value.get("error") and not isinstance(response, dict))
         out_of_place = (is_error or kind in ENDS) and may_be_call(item, self._hosted)
-        hidden = hides_call(event, value, self._hosted) or has_loose_text(kind, value)
-        if self._judge.could_hold and (out_of_place or hidden):
+        if self._judge.could_hold and (out_of_place or has_loose_text(kind, value) or self._hides_call(held)):
             raise UpstreamError("A tool call stands in an event that has no place for one.", kind="protocol")
         if is_error:
             return self._error(held)
@@ -227,9 +226,12 @@ class ResponseStream(Intake):
             return self._send(replace(held, kind=""))  # as one that is no end: it shows no call
         shown = (held.value.get("item"), held.value.get("response"))
         beside = part_of(held.kind)[1] or any(isinstance(value, dict) for value in shown)
-        if beside or self._lead.rounds > 1 or self._hidden or hides_call(held.event, held.value, self._hosted):
+        if beside or self._lead.rounds > 1 or self._hidden or self._hides_call(held):
             return []
         return self._apart(held)
+
+    def _hides_call(self, held: HeldEvent) -> bool:
+        return hides_call(held.event, held.value, self._hosted)
 
     # -- decisions
 

@@ -5,6 +5,7 @@ As with requests, an answer is looked at as a value and changed as bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -55,27 +56,40 @@ def read_answer(body: bytes) -> dict[str, Any] | None:
         value = read_odd(body)
     choices = value.get("choices") if isinstance(value, dict) else None
     if not isinstance(choices, list):
+        if holds_call(value):
+            raise UnreadableError("it is no completion")
         return None
     if any(_has_odd_calls(choice) for choice in choices):
         raise UnreadableError("its tool calls are no list")
+    if any(holds_call(value.get(place)) for place in _NO_PLACES):
+        raise UnreadableError("it has calls beside its choices")
     return value  # type: ignore[no-any-return]  # an object, since it has choices
 
 
+_NO_PLACES = ("output", "response", "item", "message", "delta")
+"""Members of other answers than completions, in which those have their calls."""
+
+
 def _has_odd_calls(choice: Any) -> bool:
-    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(choice, dict):
+        return holds_call(choice)
+    message = choice.get("message")
     calls = message.get("tool_calls") if isinstance(message, dict) else None
     return bool(calls) and not isinstance(calls, list)
 
 
 def read_odd(body: bytes) -> Any:
     """An answer that strict JSON is not. NaN and half surrogate pairs are in use; a byte-order mark or text
-    behind the value mean that two readers may see two things, so then no call may be in it."""
+    behind the value mean that two readers may see two things, so then no call may be in it; nor may what no reader at
+    all takes for one value have the sign of one."""
     try:
-        value = jsontext.parse_lenient(body)
+        value, rest = jsontext.parse_first(body)
     except jsontext.NestingError as error:
         raise UnreadableError("it nests too deep to be read") from error
     except ValueError:
-        return None
+        value, rest = None, "all of it"
+    if rest and has_sign(body):
+        raise UnreadableError("it is no JSON, and has the sign of a call")
     try:
         whole = jsontext.raw(body)
     except ValueError:
@@ -85,6 +99,16 @@ def read_odd(body: bytes) -> Any:
     if holds_call(value):
         raise UnreadableError("it is no plain JSON")
     return None
+
+
+_SIGN = re.compile(r'"tool_calls"|\w_call"|"mcp_approval_request"')
+_ESCAPED = re.compile(r"\\u00([2-7][0-9a-fA-F])")
+
+
+def has_sign(body: bytes) -> bool:
+    """Whether a text that nobody can read as JSON names what only calls have, however its letters are written."""
+    text = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), jsontext.as_text(body))
+    return _SIGN.search(text) is not None
 
 
 def holds_call(value: Any) -> bool:

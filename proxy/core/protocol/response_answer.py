@@ -41,6 +41,8 @@ def read_response(body: bytes) -> dict[str, Any] | None:
     except ValueError:
         value = read_odd(body)
     if isinstance(value, dict) and isinstance(value.get("output"), list):
+        if holds_call(value.get("choices")) or holds_call(value.get("response")):
+            raise UnreadableError("it has calls beside its output")
         return value
     if holds_call(value):
         raise UnreadableError("it is no response")

@@ -39,6 +39,9 @@ def test_what_servers_write_beyond_json_is_read(data: bytes) -> None:
         b'{"choices":[{"delta":{"tool_calls":[{}]}}]} x',
         b'\xef\xbb\xbf{"choices":[{"delta":{"function_call":{"name":"a"}}}]}',
         b'{"tool_calls":',
+        b'{"function_call":{},}',
+        b'{}{"item":{"type":"new_call"}}',
+        b'[{"choices":[{"delta":{"tool_calls":[{}]}}]}]',
         b"[" * 100_000,
     ],
 )

@@ -374,6 +374,18 @@ def test_a_call_in_an_error_event_is_no_way_out() -> None:
         b'data: \xef\xbb\xbf{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}]}\n\n',
         b"data: {'choices':[{'delta':{\"tool_calls\":[{'function':{'name':'delete_file'}}]}}]}\n\n",
         b'data: {"choices":[{"index":0,"delta":{"tool_calls":{"0":{"function":{"name":"delete_file"}}}}}]}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}],}}]}\n\n',
+        b'data: {}{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}]}\n\n',
+        b'data: [{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}]}]\n\n',
+        b'data: {"choices":[{"index":0,"delta":[{"tool_calls":[{"function":{"name":"delete_file"}}]}]}]}\n\n',
+        b'data: {"choices":[[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}]]}\n\n',
+        b'data: {"choices":{"0":{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}}}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{},"tool_calls":[{"function":{"name":"delete_file"}}]}]}\n\n',
+        b'data: {"choices":[],"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}\n\n',
+        b': ping\n{"choices":[{"index":0,"delta":{"tool_calls":[{"function":{"name":"delete_file"}}]}}]}\n\n',
+        b'data: {"type":"response.output_item.done","item":{"type":"function_call","name":"delete_file"}}\n\n',
+        b'data: {"type":"response.completed","response":{"output":[{"type":"new_call","name":"delete_file"}]}}\n\n',
+        b'data: {"type":"response.function_call_arguments.delta","delta":"delete_file"}\n\n',
     ],
 )
 def test_an_event_that_could_hide_a_call_breaks_the_answer_off(data: bytes) -> None:

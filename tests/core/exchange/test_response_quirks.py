@@ -403,6 +403,7 @@ def test_an_approval_is_a_call(blocked: bool) -> None:
 # ---------------------------------------------------------------- what could hide a call
 
 
+CHUNK = {"choices": [{"index": 0, "delta": {"tool_calls": [{"function": {"name": "delete_file"}}]}}]}
 PART = {"type": "response.content_part.done", "item_id": "msg_1", "output_index": 0, "part": DELETE.listed}
 HIDING: dict[str, bytes] = {
     "no JSON": b'data: {"type":"response.output_item.done","item":{"type":"function_call","name":"delete_file"\n\n',
@@ -423,6 +424,13 @@ HIDING: dict[str, bytes] = {
     "items in the place of an item": sse([{"type": "response.output_item.done", "item": [DELETE.listed]}]),
     "a response that is a list": sse([{"type": "response.created", "response": [DELETE.listed]}]),
     "a key in capitals": sse([{"type": "response.output_item.done", "Item": DELETE.listed}]),
+    "a chunk of a chat stream": b"data: " + json.dumps(CHUNK).encode() + b"\n\n",
+    "a chunk beside an event": sse([{"type": "response.note", **CHUNK}]),
+    "chunks in a list": b"data: " + json.dumps([CHUNK]).encode() + b"\n\n",
+    "events in a list": b"data: " + json.dumps([DELETE.events[1]]).encode() + b"\n\n",
+    "two values": b"data: {}" + json.dumps(DELETE.events[-1]).encode() + b"\n\n",
+    "a comma too many": b"data: " + json.dumps(DELETE.events[-1])[:-1].encode() + b",}\n\n",
+    "lines behind a comment": b": ping\n" + json.dumps(DELETE.events[-1]).encode() + b"\n\n",
     "a call beside a piece of another": sse([SHOW.events[1] | {"note": DELETE.listed}]),
 }
 

@@ -53,6 +53,12 @@ def test_what_is_no_response(body: bytes) -> None:
         text({"response": {"output": [CALL]}}),
         text([CALL]),
         text({"choices": [{"message": {"tool_calls": [{"id": "a"}]}}]}),
+        text({"output": [], "choices": [{"message": {"tool_calls": [{"id": "a"}]}}]}),
+        text({"output": [], "response": {"output": [CALL]}}),
+        b"{}" + response(CALL),
+        response(CALL)[:-1] + b",}",
+        b'{"type":"response.output_item.done","item":{"type":"mcp_approval_request"}}\n{}\n',
+        text([MESSAGE]) + b"\n" + text({"item": SHELL}),
     ],
 )
 def test_what_hides_a_call(body: bytes) -> None:
