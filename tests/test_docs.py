@@ -185,3 +185,14 @@ def test_links_lead_to_headings(page: str) -> None:
         target = (path.parent / file).read_text() if file else path.read_text()
         headings = re.findall(r"^#+ (.*)$", target, re.MULTILINE)
         assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+COMMAND = re.compile(r"\bsidecall ((?:serve|check|test|explain|replay|schema|demo-upstream) [^`|&>#\n]+)")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_have_the_options_that_are_shown(page: str) -> None:
+    """In blocks and in running text, as far as they are shown with what they are given."""
+    for shown in COMMAND.findall(PAGES[page].read_text()):
+        options = cli.build_parser().parse_args(shlex.split(shown))
+        assert callable(options.command)
