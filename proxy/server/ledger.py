@@ -173,9 +173,13 @@ class Ledger:
 
     async def save_run(self, batch: str, ordinal: int, run: Run | None, *, version: int) -> bool:
         """Keep a run (None: drop it) unless another wrote it meanwhile. Raises StoreError."""
+        return await self.store.save([await self.run_write(batch, ordinal, run, version=version)])
+
+    async def run_write(self, batch: str, ordinal: int, run: Run | None, *, version: int) -> Write:
+        """What `save_run` saves, for who saves several runs at once."""
         key = await self.key("run", f"{batch}.{ordinal}")
         value = None if run is None else render_run(run)
-        return await self.store.save([Write(key, value, self.ttl + _REMEMBERED, version=version)])
+        return Write(key, value, self.ttl + _REMEMBERED, version=version)
 
     async def count(self, parts: Sequence[str], limit: int, window: float) -> bool:
         """Count one call under a rule's own key (which names the tenant only where the rule says so)."""

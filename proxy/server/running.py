@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 
 from proxy.core.arguments import read_arguments
@@ -24,6 +24,7 @@ from proxy.metrics import Metrics
 from proxy.server.consulting import Consulting, settled
 from proxy.server.ledger import Ledger
 from proxy.server.services import Loaded, Services
+from proxy.stores.base import Write
 from proxy.tools.spec import RunKind, ToolOutcome, ToolRun
 
 _POLL = 0.05
@@ -58,6 +59,8 @@ class Runs:
 
     services: Services
     _running: dict[tuple[str, str, int], Running] = field(default_factory=dict)
+    _claims: set[_Claim] = field(default_factory=set)
+    _renewing: asyncio.Task[None] | None = None
 
     async def result(self, caller: Caller, batch: str, ordinal: int, *, call: CallRecord, recheck: bool) -> Run:
         """The finished run of a held call; runs it where nobody has. Raises StoreError.
@@ -117,12 +120,54 @@ class Runs:
                     self.services.metrics.held_call_ran(batch)
                     return done
 
+    # -- claims
+
+    def hold(self, claim: _Claim) -> None:
+        """Keep a claim alive."""
+        self._claims.add(claim)
+        if self._renewing is None or self._renewing.done():
+            self._renewing = self.services.tasks.start(self._renew(), name="renew claims")
+
+    def let_go(self, claim: _Claim) -> None:
+        """A renewal may be under way, and be written after this."""
+        self._claims.discard(claim)
+        if not self._claims and self._renewing is not None:
+            self._renewing.cancel()
+            self._renewing = None
+
+    async def _renew(self) -> None:
+        """All claims in one write: a write each would keep a store busy that waits for its disk."""
+        while True:
+            await asyncio.sleep(_RENEW)
+            with suppress(StoreError):  # there is time for another try
+                await self._save([await claim.renewal(self.services.clock()) for claim in list(self._claims)])
+
+    async def _save(self, renewals: Sequence[_Renewal]) -> None:
+        """Write them down, less those of runs that have ended meanwhile."""
+        if await self.services.store.save([renewal.write for renewal in renewals]):
+            for renewal in renewals:
+                renewal.claim.run, renewal.claim.version = renewal.run, renewal.version + 1
+        elif len(renewals) > 1:
+            half = len(renewals) // 2
+            await self._save(renewals[:half])
+            await self._save(renewals[half:])
+
     def observe(self, tool: str, outcome: str, seconds: float) -> None:
         metrics: Metrics = self.services.metrics
         metrics.tool_duration(seconds, tool=tool, declared=True, owner=Owner.PROXY, outcome=outcome)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class _Renewal:
+    """A longer life for a claim; `version` is what it takes the place of."""
+
+    claim: _Claim
+    run: Run
+    version: int
+    write: Write
+
+
+@dataclass(slots=True, eq=False)
 class _Claim:
     """A run that this process has claimed."""
 
@@ -136,7 +181,7 @@ class _Claim:
 
     async def work(self, *, recheck: bool) -> Run:
         """Run the call, keeping the claim alive, and keep its result."""
-        renewing = self.runs.services.tasks.start(self._renew(), name="renew a claim")
+        self.runs.hold(self)
         try:
             run = await self._outcome(recheck=recheck)
         except asyncio.CancelledError:
@@ -144,8 +189,7 @@ class _Claim:
                 await self._write(None)
             raise
         finally:
-            renewing.cancel()
-            await asyncio.wait([renewing])
+            self.runs.let_go(self)
         return await self._keep(run)
 
     async def _keep(self, run: Run) -> Run:
@@ -171,15 +215,10 @@ class _Claim:
                 return None
         return run
 
-    async def _renew(self) -> None:
-        while True:
-            await asyncio.sleep(_RENEW)
-            renewal = renewed(self.run, self.runs.services.clock())
-            try:
-                if await self.caller.ledger.save_run(self.batch, self.ordinal, renewal, version=self.version):
-                    self.run, self.version = renewal, self.version + 1
-            except StoreError:
-                continue
+    async def renewal(self, now: float) -> _Renewal:
+        run, version = renewed(self.run, now), self.version
+        write = await self.caller.ledger.run_write(self.batch, self.ordinal, run, version=version)
+        return _Renewal(self, run, version, write)
 
     async def _outcome(self, *, recheck: bool) -> Run:
         judge, record = self.caller.judge, self.call

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -154,6 +154,60 @@ async def test_a_renewal_that_was_under_way_loses_no_result() -> None:
     gate.open.set()
     assert (await asking).text == "run 1"
     assert (await ledger.run("batch", 0))[0].text == "run 1"
+
+
+async def test_the_claims_of_a_process_are_renewed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, so that slow tools do not keep the store busy; none is given up while its run goes on,
+    and with the last run it ends."""
+    monkeypatch.setattr("proxy.server.running._RENEW", 0.01)
+    gate, saves = Gate(), list[list[str]]()
+    there = parts(gate)
+
+    def listens(operation: str, keys: Sequence[str]) -> bool:
+        saves.extend([list(keys)] if operation == "save" else [])
+        return False
+
+    store = FailingStore(there.store, listens)
+    there.store, there.services = store, replace(there.services, store=store)
+    runs = Runs(there.services)
+    asking = [
+        asyncio.ensure_future(runs.result(there.caller(), "batch", n, call=record(), recheck=False)) for n in range(20)
+    ]
+    await until(lambda: len(gate.runs) == 20)
+    saves.clear()
+    there.clock.now += LEASE - 1
+    await until(lambda: len(saves) >= 3)
+    assert [len(keys) for keys in saves] == [20] * len(saves)
+    for number in range(20):
+        run, version = await there.ledger().run("batch", number)
+        assert (run.until, version >= 3) == (there.clock.now + LEASE, True)
+    gate.open.set()
+    assert {run.state for run in await asyncio.gather(*asking)} == {RunState.DONE}
+    await until(lambda: len(there.services.tasks) == 0)
+
+
+async def test_a_claim_that_another_took_stops_no_other_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a store that is down for a moment."""
+    monkeypatch.setattr("proxy.server.running._RENEW", 0.01)
+    gate = Gate()
+    there = parts(gate)
+    store, failures = FailingStore(there.store), iter([True])
+    there.store, there.services = store, replace(there.services, store=store)
+    runs, ledger = Runs(there.services), there.ledger()
+    asking = [
+        asyncio.ensure_future(runs.result(there.caller(), "batch", n, call=record(), recheck=False)) for n in range(5)
+    ]
+    await until(lambda: len(gate.runs) == 5)
+    taken, version = await ledger.run("batch", 2)
+    other = replace(taken, claim="another")
+    assert await ledger.save_run("batch", 2, other, version=version)
+    store.fails = lambda operation, keys: operation == "save" and next(failures, False)
+    there.clock.now += 2.0
+    while any([(await ledger.run("batch", n))[0].until < there.clock.now + LEASE for n in (0, 1, 3, 4)]):
+        await asyncio.sleep(0)
+    assert (await ledger.run("batch", 2))[0] == other
+    gate.open.set()
+    assert {run.state for run in await asyncio.gather(*asking)} == {RunState.DONE}
 
 
 @pytest.mark.parametrize("idempotent", [False, True])
