@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from proxy.core.exchange.judging import Judged
 from proxy.core.exchange.steps import Asked, Broken, Ended, Key, LookUp, Send, Step
 from proxy.core.policy.consults import CountCall, Reply
+from proxy.errors import UpstreamError
 from proxy.server.body import BodyReader
 from proxy.server.budget import BufferShare
 from proxy.server.http import ClientSide
@@ -33,6 +34,8 @@ class StreamFilter(Protocol):
     def waiting(self) -> bool: ...
     @property
     def over(self) -> bool: ...
+    @property
+    def broken_off(self) -> bool: ...
     @property
     def kept_bytes(self) -> int: ...
     def feed(self, data: bytes, now: float) -> list[Step]: ...
@@ -70,6 +73,9 @@ class Pump:
                 await self._read(reader, stream, share)
             await self._perform(stream, stream.finish(self._now()))
             await self._settle_questions(stream)
+            if stream.broken_off:
+                self._services.metrics.upstream_error("reset")
+                raise UpstreamError("The upstream ended its answer in the middle.", kind="reset", code="reset")
         finally:
             await self._drop_questions()
             for judged, held_for in stream.abandon():

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tests.e2e.chat import A, body, call, chunk, events, stream
+import pytest
+
+from tests.e2e import responses
+from tests.e2e.chat import A, B, C, body, call, chunk, events, stream
 from tests.e2e.sidecall import Got, Sidecall
 from tests.fake_upstream import Events, FakeUpstream
 
@@ -22,6 +25,66 @@ async def test_an_upstream_that_stays_open_behind_its_end(here: Sidecall, upstre
     upstream.script(Events([*events(call(A, "delete")), never], done=False), stream(text="done"))
     got = await ask(here)
     assert got.assembled()["content"] == "done"
+
+
+TEXT, CALLS = events(text="Hm."), events(call(A, "search"), call(B, "delete"))
+ITEMS = [responses.message("Hm."), responses.call(A, "search"), responses.call(B, "delete")]
+
+
+@pytest.mark.parametrize("made", [TEXT[:-1], CALLS[:-1], TEXT[:1], []], ids=["text", "calls", "a role", "nothing"])
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_a_chat_stream_without_an_end_ends_in_an_error(
+    made: list[Any], rounds: int, here: Sidecall, upstream: FakeUpstream
+) -> None:
+    """Behind what came; in a later round too. Nothing of it is continued, and the same request asks anew."""
+    upstream.script(*[stream(call(C, "delete"))] * rounds, Events(made, done=False), stream(text="anew"))
+    got = await ask(here)
+    assert got.events[-1]["error"]["type"] == "upstream_error"
+    assert b"[DONE]" not in got.data
+    assert b'"delete"' not in got.data
+    assert (got.assembled()["content"] == "Hm.") is (made == TEXT[:-1])
+    assert len(upstream.requests) == rounds + 1
+    assert here.value("upstream_errors_total", kind="reset") == 1
+    assert (await ask(here)).assembled()["content"] == "anew"
+
+
+@pytest.mark.parametrize("made", [ITEMS[:1], ITEMS, []], ids=["text", "calls", "nothing"])
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_a_response_without_an_end_ends_in_an_error(
+    made: list[Any], rounds: int, here: Sidecall, upstream: FakeUpstream
+) -> None:
+    """As a chat stream does."""
+    first = responses.stream(responses.call(C, "delete"))
+    broken = Events(responses.stream(*made, number=2).events[:-1] if made else [], done=False)
+    upstream.script(*[first] * rounds, broken, responses.stream(responses.message("anew"), number=3))
+    sent = {**responses.body("hi"), "stream": True}
+    got = await here.post(sent, path=responses.PATH)
+    assert got.events[-1]["error"]["type"] == "upstream_error"
+    assert b"response.completed" not in got.data
+    assert b'"delete"' not in got.data
+    assert len(upstream.requests) == rounds + 1
+    assert b"anew" in (await here.post(sent, path=responses.PATH)).data
+
+
+@pytest.mark.parametrize(
+    "events_and_done",
+    [(TEXT, False), (CALLS[:5], True), (TEXT[:-1], True), ([*TEXT, chunk(None, index=1)], False)],
+    ids=["no last event", "calls without a finish", "text without a finish", "a choice that says nothing"],
+)
+async def test_a_chat_stream_with_an_end_of_either_kind_has_one(
+    events_and_done: tuple[list[Any], bool], here: Sidecall, upstream: FakeUpstream
+) -> None:
+    """Many servers send no last event; some never say why a choice ends."""
+    made, done = events_and_done
+    upstream.script(Events(made, done=done))
+    assert b"upstream_error" not in (await ask(here)).data
+
+
+async def test_a_response_whose_last_event_is_that_of_a_chat_has_an_end(here: Sidecall, upstream: FakeUpstream) -> None:
+    """The upstream said so."""
+    upstream.script(Events(responses.stream(*ITEMS[:1]).events[:-1], done=True))
+    got = await here.post({**responses.body("hi"), "stream": True}, path=responses.PATH)
+    assert b"upstream_error" not in got.data
 
 
 async def test_text_does_not_wait_for_a_call(here: Sidecall, upstream: FakeUpstream) -> None:

@@ -186,13 +186,14 @@ async def test_a_stream_that_breaks_off_ends_in_an_error(at: int, rules: str, up
 
 
 async def test_a_stream_that_ends_without_an_end_counts_as_cut_short(rules: str, upstream: FakeUpstream) -> None:
-    """The call that is held is left out, nothing is continued, and the client gets what the upstream sent."""
+    """The call that is held is left out, nothing is continued; the client gets what the upstream sent, and an error."""
     made = [named(event) for event in events_of(response(call(A, "search"), call(B, "delete")))]
     upstream.script(Events(made[:-1], done=False))
     async with sidecall(upstream.url, policies=[rules]) as here:
         got = await Client(here, streams=True).send(user())
     read = read_strictly(got.events)
-    assert (read.items, read.final, read.errors) == ([call(A, "search")], None, [])
+    assert (read.items, read.final) == ([call(A, "search")], None)
+    assert [error["type"] for error in read.errors] == ["upstream_error"]
     assert len(upstream.requests) == 1
 
 

@@ -79,6 +79,16 @@ class ChatStream(Intake):
         return self.held_bytes + sum(state.assembler.said for state in self._choices.values())
 
     @property
+    def broken_off(self) -> bool:
+        """Whether the answer, when its body has ended, had no end: neither a last event nor the finish of what it
+        said."""
+        if self._over:
+            return False
+        states = self._choices.values()
+        open_ones = [s for s in states if s.finish is None and not s.closed_by_us]
+        return len(open_ones) == len(states) or any(s.slots or s.assembler.said for s in open_ones)
+
+    @property
     def over(self) -> bool:
         """Whether every choice has ended, so that nothing but usage and the last event can come."""
         return self._over or (bool(self._choices) and all(s.finished for s in self._choices.values()))

@@ -72,12 +72,18 @@ class ResponseStream(Intake):
         self._tail: list[HeldEvent] = []
         self._done = False
         self._hidden = False
+        self._closed = False  # a last event was sent, though no end of the response: the upstream's word or our own
         self.over = False
         self.failed = False  # the upstream sent an error event
         self.usage: Any = None  # what this answer used, as far as it said
         self.response: dict[str, Any] = {}  # the response as the upstream showed it last
 
     # -- what the shell tells
+
+    @property
+    def broken_off(self) -> bool:
+        """Whether the answer, when its body has ended, had no end: no last event of any kind."""
+        return not (self._closed or self.failed) and self._state.finish is None
 
     @property
     def held_bytes(self) -> int:
@@ -146,7 +152,7 @@ class ResponseStream(Intake):
             return self._apart(HeldEvent(event, {}, ""))
         if event.data.strip() == b"[DONE]":
             steps = self._cut_short()
-            self.over = True
+            self.over = self._closed = True
             return [*steps, *self._apart(HeldEvent(event, {}, ""))]
         self._check(event)
         value = read_event(event.data)
@@ -292,6 +298,7 @@ class ResponseStream(Intake):
         held = self._state.finish
         if held is None:
             usage = added_usage(self._lead.usage, self.usage)
+            self._closed = self._closed or own is not None
             steps: list[Step] = [Send(self._lead.end(jsontext.array(output or []), usage))] if own is not None else []
             return [*steps, *self._release_tail()]
         changes: dict[Path, bytes | None] = {}

@@ -240,6 +240,28 @@ def test_text_goes_on_while_an_answer_is_long_in_coming() -> None:
     assert lead.rounds == 1
 
 
+@pytest.mark.parametrize(
+    ("data", "broken"),
+    [
+        (b"", True),
+        (b": ping\n\n", True),
+        (sse(role(), text("a"), done=False), True),
+        (sse(role(), whole(0, A, "show"), done=False), True),
+        (sse(role(), event({}, "stop"), done=False), False),
+        (sse(role(), text("a")), False),
+        (sse(role(), {"error": {"message": "x"}}, done=False), False),
+    ],
+)
+def test_whether_a_stream_has_an_end(data: bytes, broken: bool) -> None:
+    """However it is cut."""
+    for pieces in ways_to_cut(data):
+        stream, _ = a_stream(WORLD)
+        for piece in pieces:
+            stream.feed(piece, 0.0)
+        stream.finish(0.0)
+        assert stream.broken_off is broken
+
+
 STOPS = policies([rule("stop_*", block={"message": "That ends it.", "then": "stop"})])
 
 
