@@ -54,6 +54,25 @@ def scan(source: str) -> Scan:
     return Scan(tuple(dict.fromkeys(_reads(tokens))), bound)
 
 
+def renamed(source: str, function: str, new: str) -> str:
+    """The source of an expression with a function under another name."""
+    found, at = [], 0
+    while match := _TOKEN.match(source, at):
+        at = match.end()
+        called = match[0] == function and source[at:].lstrip().startswith("(")
+        found.append(new if called else match[0])
+    return "".join(found) + source[at:]
+
+
+def literals(source: str, method: str) -> Iterator[str]:
+    """The string literals, as they are spelled, that are a method's one argument. Raises ValueError."""
+    tokens = _tokens(source)
+    for at, token in enumerate(tokens):
+        argument = tokens[at + 1] if at + 1 < len(tokens) else token
+        if _is_call(tokens, at, method) and _text(tokens, at + 2) == ")" and argument.kind in ("string", "raw"):
+            yield argument.text
+
+
 def _tokens(source: str) -> list[_Token]:
     found, at = [], 0
     while at < len(source):

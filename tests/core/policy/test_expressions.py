@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import cel
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from proxy.core.jsontext import Json, SpelledFloat, SpelledInt, parse_exact, render_text
 from proxy.core.policy.expressions import MAX_ITEMS, Expression, Scope
 from proxy.core.policy.failures import EvaluationError
+from proxy.core.policy.patterns import Pattern
 
 ARGS: Json = {"x": 1.5, "n": 3, "s": "aB", "xs": [1, 2], "o": {"a": None}, "big": SpelledInt("9" * 20)}
 
@@ -27,6 +29,8 @@ def scope(args: Json = ARGS, **more: Json) -> Scope:
         'headers["x-team"] == "ops"',
         "args.zz == 1 || true",
         "type(args.n) == int && 'x' in args.map(k, k)",
+        r"args.s.matches('(?i)^\\pL+$') && matches(args.s, 'B') && !args.s.matches (r'\bB') && 'matches(' != args.s",
+        "args.s.matches(args.s + '|x')",
     ],
 )
 def test_expressions_that_are_true(source: str) -> None:
@@ -36,7 +40,11 @@ def test_expressions_that_are_true(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "source", ["args.zz", "args.x", "1 / 0 == 1", "args.s > 1", "int(args.s) == 1", "args.big > 1", "args == {}"]
+    "source",
+    [
+        *("args.zz", "args.x", "1 / 0 == 1", "args.s > 1", "int(args.s) == 1", "args.big > 1", "args == {}"),
+        *("args.x.matches('1')", "args.s.matches(args.x)", "args.s.matches(args.s + '(')"),
+    ],
 )
 def test_expressions_that_cannot_be_evaluated(source: str) -> None:
     """Every error of the library is the one error of judging, and a result that is no truth value is one too."""
@@ -52,6 +60,9 @@ def test_expressions_that_cannot_be_evaluated(source: str) -> None:
         ("nothing.like.it == 1", "'nothing' is not known"),
         ("foo(1) == 1", "'foo' is not known"),
         ("args.xs.all(args, args > 1)", "variable already"),
+        ("args.s.matches('a(')", "no regular expression"),
+        ("args.s.matches(r'(?=a)')", "no regular expression"),
+        (r"args.s.matches('\x28')", "no regular expression"),
     ],
 )
 def test_expressions_that_are_refused_at_load(source: str, said: str) -> None:
@@ -132,3 +143,22 @@ def test_a_panic_of_the_library_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_spelled_numbers_are_numbers() -> None:
     """Numbers that remember their spelling are read as what they are."""
     assert Expression.compile("args.a == 1.5").is_true(scope({"a": SpelledFloat("1.50")}))
+
+
+def test_a_pattern_is_compiled_once_for_many_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of a thousand texts costs a thousand searches, and no more than one compilation."""
+    compiled = list[str]()
+    whole = Pattern.compile.__func__  # type: ignore[attr-defined]  # a class method's function
+
+    def compile_(cls: type[Pattern], source: str) -> Pattern:
+        compiled.append(source)
+        found: Pattern = whole(cls, source)
+        return found
+
+    monkeypatch.setattr(Pattern, "compile", classmethod(compile_))
+    monkeypatch.setattr("proxy.core.policy.expressions._pattern", lru_cache(Pattern.compile))
+    expression = Expression.compile("args.words.exists(word, word.matches('^once [0-9]{3}$'))")
+    words: list[Json] = ["once"] * 999
+    assert not expression.is_true(scope({"words": words}))
+    assert expression.is_true(scope({"words": [*words, "once 007"]}))
+    assert compiled == ["^once [0-9]{3}$"]

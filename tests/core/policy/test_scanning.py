@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.core.policy.scanning import MAX_DEPTH, scan, unguarded
+from proxy.core.policy.scanning import MAX_DEPTH, literals, renamed, scan, unguarded
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,18 @@ def test_reads_that_nothing_asks_for_are_found(source: str, expected: list[tuple
     """Of a path the first part that may be absent; whole variables always are there."""
     assert list(unguarded(source)) == expected
     assert list(unguarded(source, [("args", "a"), ("args", "a", "b")])) == []
+
+
+def test_a_function_is_renamed_where_it_is_called() -> None:
+    """Not within a text, not as the name of a key, not as a part of a longer name."""
+    source = "args.a.matches('matches(') && matches (args.matches, 'x') && args.matchesAll != \"matches(\""
+    assert renamed(source, "matches", "finds") == (
+        "args.a.finds('matches(') && finds (args.matches, 'x') && args.matchesAll != \"matches(\""
+    )
+    assert renamed(" a", "matches", "finds") == " a"
+
+
+def test_the_literals_of_a_method_are_found() -> None:
+    """One that is the whole argument, as it is spelled."""
+    source = "a.matches('x\\\\.') && b.matches(r'y') || c.matches('z' + d) || e.contains('f') || matches(g, 'h')"
+    assert list(literals(source, "matches")) == ["'x\\\\.'", "r'y'"]
