@@ -29,17 +29,19 @@ from aiohttp import web
 
 ASK = "import urllib.request as r\n\n\ndef hold() -> str:\n    return r.urlopen('{url}', data=b'').read().decode()\n"
 SERVE = """import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 from mcp.server.mcpserver import MCPServer
 
 import slow
 
 server = MCPServer("slow", log_level="CRITICAL")
+threads = ThreadPoolExecutor(256)
 
 
 @server.tool(name="hold")
 async def hold() -> str:
-    return await asyncio.to_thread(slow.hold)
+    return await asyncio.get_running_loop().run_in_executor(threads, slow.hold)
 
 
 server.run()
