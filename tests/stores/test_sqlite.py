@@ -244,6 +244,33 @@ async def test_a_writer_waits_for_a_lock_that_is_soon_given_back(path: Path) -> 
     await store.close()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("a folder", "below a file"),
+        pytest.param("read-only", marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")),
+    ],
+)
+async def test_a_file_that_cannot_be_written_is_a_clear_error(kind: str, path: Path) -> None:
+    """It says why, and not where: the path may be nobody's business."""
+    if kind == "read-only":
+        first = SqliteStore(path)
+        await first.save([Write("a", b"1", 60)])
+        await first.close()
+        path.chmod(0o400)
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        path.write_text("")
+        path = path / "state.db"
+    store = SqliteStore(path)
+    for name in ("save", "count", "ping"):
+        with pytest.raises(StoreError, match=r"^The state database cannot be used: \w") as raised:
+            await OPERATIONS[name](store)
+        assert str(path) not in str(raised.value)
+    await store.close()
+
+
 async def test_a_save_that_fails_leaves_nothing_half(path: Path, store: SqliteStore) -> None:
     """A save that fails in its middle writes none of its values."""
     await store.ping()
