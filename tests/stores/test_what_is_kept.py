@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ class Two:
     def both(self) -> tuple[Parts, Parts]:
         return self.here, self.there
 
-    async def ask(self, number: int, /, **args: int) -> PersonSaid:
+    async def ask(self, number: int, /, **args: Any) -> PersonSaid:
         parts = self.both[number % 2]
         return await parts.services.desk.ask(parts.ledger("t"), asked(**args), remembered=1000.0)
 
