@@ -32,6 +32,7 @@ from proxy.core.jsonvalues import (
     parse_first,
     parse_lenient,
     parse_own,
+    reads_two_ways,
     render,
     render_text,
 )
@@ -63,6 +64,7 @@ __all__ = [
     "parse_lenient",
     "parse_own",
     "raw",
+    "reads_two_ways",
     "render",
     "render_text",
     "span",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Union
 
 import orjson
@@ -196,6 +197,32 @@ def parse_first(data: bytes) -> tuple[Any, str]:
     except RecursionError:
         raise NestingError("nested too deep") from None
     return value, text[end:].strip(" \t\n\r")
+
+
+class _KeyTwiceError(ValueError):
+    """A key comes twice, with two values."""
+
+
+@lru_cache(maxsize=8)
+def _doubting(names: frozenset[str]) -> json.JSONDecoder:
+    def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(members)
+        if len(found) != len(members) and any(key in names and found[key] != value for key, value in members):
+            raise _KeyTwiceError
+        return found
+
+    return json.JSONDecoder(object_pairs_hook=pairs, strict=False, parse_int=_read_any_int)
+
+
+def reads_two_ways(data: bytes, names: frozenset[str]) -> bool:
+    """Whether an object at any depth gives one of these keys two values: readers take the first, or the last."""
+    try:
+        _doubting(names).raw_decode(as_text(data).lstrip("\ufeff \t\n\r"))
+    except _KeyTwiceError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
 
 
 def as_text(data: bytes) -> str:

@@ -23,6 +23,7 @@ from proxy.core.protocol.completion import (
     holds_call,
     read_answer,
     read_choices,
+    reads_two_ways,
     with_calls,
     with_text,
 )
@@ -123,7 +124,7 @@ class WholeSettling:
             data = await reader.read()
         if answer.status >= 400:
             raise UpstreamAnswerError(answer.status, answer.headers, reader.sent)
-        value = parsed_answer(data, self._services.config.limits.nesting)
+        value = parsed_answer(data, self._services.config.limits.nesting, strict=self._judge.could_hold)
         choices = read_choices(data, value) if value is not None else []
         if value is None or not choices:
             raise UpstreamError("The upstream's answer to a continuation is no chat completion.", kind="protocol")
@@ -210,8 +211,11 @@ class WholeSettling:
         return raw
 
 
-def parsed_answer(data: bytes, nesting: int) -> dict[str, Any] | None:
-    """A body as an answer with choices, or None. Raises UpstreamError for one that could hide a call."""
+def parsed_answer(data: bytes, nesting: int, *, strict: bool = True) -> dict[str, Any] | None:
+    """A body as an answer with choices, or None. Raises UpstreamError for one that could hide a call; `strict`: also
+    for one that says twice what a call is."""
+    if strict and reads_two_ways(data):
+        raise UpstreamError("The upstream's answer says twice what a tool call is.", kind="protocol")
     if jsontext.nests_deeper(data, nesting):
         raise too_deep("The upstream's answer", nesting)
     try:
@@ -241,7 +245,8 @@ class ChatAnswers:
         return WholeSettling(self._services, self._exchange, self._settling, question=self._question, head=head)
 
     async def settle(self, data: bytes, answer: Answer, head: RequestHead) -> Settled | None:
-        value = parsed_answer(data, self._services.config.limits.nesting)
+        strict = self._settling.caller.judge.could_hold
+        value = parsed_answer(data, self._services.config.limits.nesting, strict=strict)
         if value is None:
             return None
         if not holds_call(value["choices"]):

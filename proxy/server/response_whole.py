@@ -17,7 +17,7 @@ from proxy.core.exchange.response_rounds import ResponseQuestion, continuation, 
 from proxy.core.exchange.steps import too_deep, too_long
 from proxy.core.exchange.turns import LIMIT_REACHED, ChoiceTurn
 from proxy.core.jsontext import Path
-from proxy.core.protocol.completion import added_usage
+from proxy.core.protocol.completion import added_usage, reads_two_ways
 from proxy.core.protocol.response_answer import (
     RUNNING,
     Output,
@@ -87,7 +87,8 @@ class ResponseAnswers:
         )
 
     async def settle(self, data: bytes, answer: Answer, head: RequestHead) -> Settled | None:
-        value = parsed_response(data, self._services.config.limits.nesting)
+        strict = self._settling.caller.judge.could_hold
+        value = parsed_response(data, self._services.config.limits.nesting, strict=strict)
         if value is None:
             return None
         whole = Whole(answer.status, answer.headers, data, value, value)
@@ -178,7 +179,8 @@ class ResponseAnswers:
             data = await reader.read()
         if answer.status >= 400:
             raise UpstreamAnswerError(answer.status, answer.headers, reader.sent)
-        value = parsed_response(data, self._services.config.limits.nesting)
+        strict = self._settling.caller.judge.could_hold
+        value = parsed_response(data, self._services.config.limits.nesting, strict=strict)
         if value is None:
             raise UpstreamError("The upstream's answer to a continuation is no response.", kind="protocol")
         if not whole.first:
@@ -252,8 +254,11 @@ def without_messages(items: Sequence[bytes]) -> list[bytes]:
     return [raw for raw in items if jsontext.parse_own(raw).get("type") != "message"]
 
 
-def parsed_response(data: bytes, nesting: int) -> dict[str, Any] | None:
-    """A body as a response, or None. Raises UpstreamError for one that could hide a call."""
+def parsed_response(data: bytes, nesting: int, *, strict: bool = True) -> dict[str, Any] | None:
+    """A body as a response, or None. Raises UpstreamError for one that could hide a call; `strict`: also for one that
+    says twice what a call is."""
+    if strict and reads_two_ways(data):
+        raise UpstreamError("The upstream's answer says twice what a tool call is.", kind="protocol")
     if jsontext.nests_deeper(data, nesting):
         raise too_deep("The upstream's answer", nesting)
     try:

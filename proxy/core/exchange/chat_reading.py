@@ -11,7 +11,7 @@ from typing import Any
 
 from proxy.core import jsontext
 from proxy.core.jsontext import Path
-from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd
+from proxy.core.protocol.completion import UnreadableError, holds_call, read_odd, reads_two_ways
 from proxy.core.protocol.sse import Event
 from proxy.errors import UpstreamError
 
@@ -69,6 +69,12 @@ def has_stray_call(data: bytes, value: dict[str, Any]) -> bool:
     listed = choices if isinstance(choices, list) else [choices]
     beside = {key: inner for key, inner in value.items() if key not in ("choices", "usage")}
     return holds_call(beside) or any(map(_is_misplaced, listed))
+
+
+def check_once(data: bytes) -> None:
+    """Look for what an event says twice. Raises UpstreamError where two readers could find two calls in it."""
+    if reads_two_ways(data):
+        raise UpstreamError("An event of the stream says twice what its tool call is.", kind="protocol")
 
 
 def _unreadable() -> UpstreamError:

@@ -19,6 +19,7 @@ from proxy.core.exchange.chat_events import Lead, Outgoing, without_end
 from proxy.core.exchange.chat_reading import (
     apart,
     check_apart,
+    check_once,
     choices_of,
     delta_of,
     has_call,
@@ -165,6 +166,8 @@ class ChatStream(Intake):
             return [*steps, *self._apart(event)]
         self._check(event)
         value = read_event(event.data)
+        if self._judge.could_hold:
+            check_once(event.data)
         if value is None:
             return self._apart(event)
         if value.get("error"):

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from proxy.core import jsontext
+from proxy.core.exchange.chat_reading import check_once
 from proxy.core.exchange.deciding import Decisions
 from proxy.core.exchange.intake import Intake
 from proxy.core.exchange.judging import Conclusion, End, Judge, Judged, check_approvals
@@ -156,6 +157,8 @@ class ResponseStream(Intake):
             return [*steps, *self._apart(HeldEvent(event, {}, ""))]
         self._check(event)
         value = read_event(event.data)
+        if self._judge.could_hold:
+            check_once(event.data)
         if value is None:
             return self._apart(HeldEvent(event, {}, ""))
         kind = type_of(event, value)

@@ -101,6 +101,23 @@ def read_odd(body: bytes) -> Any:
     return None
 
 
+_DECIDES = frozenset(
+    {"type", "id", "name", "namespace", "function", "custom", "tool_calls", "function_call", "call_id", "arguments"}
+    | {"input", "output", "action", "actions", "operation", "execution", "server_label", "item_id", "output_index"}
+    | {"choices", "message", "delta", "index", "finish_reason", "item", "response", "status"}
+)
+"""Members of answers that say what a call is, whose, and where it stands."""
+_SIGNS = (b"_call", b'"call_id"', b'"arguments"', b"mcp_approval")
+_ESCAPED_NAME = re.compile(rb"\\u00(?:5[fF]|[67])")
+
+
+def reads_two_ways(data: bytes) -> bool:
+    """Whether an answer, or an event of one, that has the sign of a call says something of it twice, and in two ways.
+    What has none is not looked through: this is as good as free for text."""
+    signed = any(sign in data for sign in _SIGNS) or (b"\\u00" in data and _ESCAPED_NAME.search(data) is not None)
+    return signed and jsontext.reads_two_ways(data, _DECIDES)
+
+
 _SIGN = re.compile(r'"tool_calls"|\w_call"|"mcp_approval_request"')
 _ESCAPED = re.compile(r"\\u00([2-7][0-9a-fA-F])")
 

@@ -386,6 +386,9 @@ def test_a_call_in_an_error_event_is_no_way_out() -> None:
         b'data: {"type":"response.output_item.done","item":{"type":"function_call","name":"delete_file"}}\n\n',
         b'data: {"type":"response.completed","response":{"output":[{"type":"new_call","name":"delete_file"}]}}\n\n',
         b'data: {"type":"response.function_call_arguments.delta","delta":"delete_file"}\n\n',
+        b'data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"delete_file","name":"show"}}]}}]}\n\n',
+        b'data: {"choices":[{"delta":{"tool_calls":[{"function":{"name":"delete_file"}}],"tool_calls":[]}}]}\n\n',
+        b'data: {"choices":[{"delta":{"tool\\u005fcalls":[{"id":"delete_file"}]}}],"choices":[]}\n\n',
     ],
 )
 def test_an_event_that_could_hide_a_call_breaks_the_answer_off(data: bytes) -> None:

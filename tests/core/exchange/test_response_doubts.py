@@ -135,6 +135,24 @@ def test_the_result_of_a_call_that_the_upstream_has_run_is_none() -> None:
     assert relay(WORLD, data).error is None
 
 
+@pytest.mark.parametrize(
+    ("once", "twice_"),
+    [
+        (b'"name":"delete_file"', b'"name":"delete_file","name":"show"'),
+        (b'"type":"function_call"', b'"type":"function_call","type":"message"'),
+        (b'"name":"delete_file"', b'"name":"delete_file","n\\u0061me":"show"'),
+    ],
+)
+def test_what_a_call_says_twice(once: bytes, twice_: bytes) -> None:
+    """In two ways: one client would take the first, another the last. The same said twice is nothing."""
+    got = relay(WORLD, stream(message("Hm."), DELETE).replace(once, twice_))
+    assert isinstance(got.error, UpstreamError)
+    assert b"delete_file" not in got.out
+    data = stream(SHOW).replace(b'"name":"show"', b'"name":"show","name":"show"')
+    assert relay(WORLD, data).error is None
+    assert relay(FREE, stream(DELETE).replace(once, twice_)).error is None
+
+
 # ---------------------------------------------------------------- approvals
 
 

@@ -59,3 +59,28 @@ def test_small_readings() -> None:
     assert user_of({"user": 7}) == ""
     assert "'delete'" in str(insists_on_hidden("delete"))
     assert insists_on_hidden("delete").code == "tool_hidden"
+
+
+@pytest.mark.parametrize(
+    "member",
+    [
+        b'"tools":[{"type":"mcp","type":"function","name":"t"}]',
+        b'"tools":[{"type":"function","function":{"name":"a","n\\u0061me":"b"}}]',
+        b'"tool_choice":{"type":"function","name":"a","name":"b"}',
+        b'"input":[{"type":"function_call","call_id":"a","call_id":"b"}]',
+        b'"messages":[{"role":"assistant","tool_calls":[{"id":"a"}],"tool_calls":[]}]',
+        b'"messages":[{"role":"tool","content":"a","content":"b"}]',
+    ],
+)
+def test_what_a_request_says_twice_below_its_top(member: bytes) -> None:
+    """Of what rules go by, in two ways: nobody knows which of them the upstream takes."""
+    for body in (b"{" + member + b"}", b'{"a":NaN, ' + member + b"}"):
+        with pytest.raises(RequestError) as refused:
+            read_body(body, 128, history="input")
+        assert refused.value.code == "invalid_request_body"
+
+
+@pytest.mark.parametrize("body", [b'{"tools":[{"type":"a","type":"a"}]}', b'{"metadata":{"k":1,"k":2},"input": []}'])
+def test_what_is_said_twice_and_is_the_same_or_nobodys_business(body: bytes) -> None:
+    """It passes."""
+    assert read_body(body, 128, history="input") is not None
