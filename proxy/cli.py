@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from proxy import __version__, demoserver
+from proxy import __version__
 from proxy.commands.check import add_check
 from proxy.commands.explain import add_explain
 from proxy.commands.injector import add_injector
@@ -22,6 +22,7 @@ from proxy.commands.terminal import Commands, tell
 from proxy.commands.test import add_test
 from proxy.config import Config
 from proxy.configfile import Overrides, load_config, parse_address
+from proxy.demo import server
 from proxy.errors import ConfigError, Problem
 from proxy.server.app import serve
 
@@ -149,7 +150,7 @@ def _demo(options: argparse.Namespace) -> int:
     except ValueError as error:
         raise ConfigError([Problem("--listen", 0, 0, str(error))]) from error
     try:
-        demoserver.run(host, port)
+        server.run(host, port)
     except OSError as error:
         print(f"cannot listen on {options.listen}: {error.strerror or error}", file=sys.stderr)
         return EXIT_FAILED

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from proxy import __version__, cli, demoserver
+from proxy import __version__, cli
 from proxy.config import Config
+from proxy.demo import server
 from proxy.errors import ConfigError, Problem
 
 POLICY = """\
@@ -174,7 +175,7 @@ def test_warnings_are_errors_when_that_is_wanted(folder: Path, capsys: Output) -
 def test_the_demonstration_listens_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a port of its own by default."""
     asked: list[tuple[str, int]] = []
-    monkeypatch.setattr(demoserver, "run", lambda host, port: asked.append((host, port)))
+    monkeypatch.setattr(server, "run", lambda host, port: asked.append((host, port)))
     assert cli.main(["demo-upstream"]) == cli.main(["demo-upstream", "--listen", "[::1]:9"]) == 0
     assert asked == [("127.0.0.1", 15481), ("::1", 9)]
 

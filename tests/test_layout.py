@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         CONFIGURATION, (*CONFIGURATION, "proxy.yamlfile", "proxy.core.policy", "proxy.stores", "proxy.tools")
     ),
     "proxy.middleware": (),
-    "proxy.demo": (),
+    "proxy.demo": ("proxy.demo",),
     "proxy.demo_tools": (),
     "proxy.server": (
         *CONFIGURATION,

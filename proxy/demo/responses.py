@@ -1,7 +1,7 @@
 """The scripted upstream's Responses API: the same turns as for chat completions, on the other wire.
 
 It keeps the latest responses, so that `previous_response_id` works. A history becomes chat messages, which the script
-(`demo.play`) reads; what it says becomes output items and, for a stream, events.
+(`script.play`) reads; what it says becomes output items and, for a stream, events.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.jsontext import render, render_text
-from proxy.demo import CREATED, MODEL, Turn, content_text, items_of, play
+from proxy.demo.script import CREATED, MODEL, Turn, content_text, items_of, play
 
 _MOST_KEPT = 1000
 

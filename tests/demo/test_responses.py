@@ -11,17 +11,17 @@ import pytest
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from proxy import demoserver
-from proxy.demoresponses import Kept, respond
+from proxy.demo import server
+from proxy.demo.responses import Kept, respond
 
 TOOLS: Any = [{"type": "function", "name": name, "parameters": {}, "strict": False} for name in ("read_calendar", "x")]
 
 
 @pytest.fixture
 async def client(aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[openai.AsyncOpenAI]:
-    monkeypatch.setattr(demoserver, "_WORD_PAUSE", 0)
-    server: TestClient[Any, Any] = await aiohttp_client(demoserver.build_app())
-    async with openai.AsyncOpenAI(api_key="one", base_url=str(server.make_url("/v1")), max_retries=0) as found:
+    monkeypatch.setattr(server, "_WORD_PAUSE", 0)
+    served: TestClient[Any, Any] = await aiohttp_client(server.build_app())
+    async with openai.AsyncOpenAI(api_key="one", base_url=str(served.make_url("/v1")), max_retries=0) as found:
         yield found
 
 

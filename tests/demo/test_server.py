@@ -11,12 +11,12 @@ import pytest
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from proxy import demoserver
+from proxy.demo import server
 
 
 @pytest.fixture
 async def client(aiohttp_client: AiohttpClient) -> TestClient[Any, Any]:
-    return await aiohttp_client(demoserver.build_app())
+    return await aiohttp_client(server.build_app())
 
 
 async def test_models_are_listed(client: TestClient[Any, Any]) -> None:
@@ -42,12 +42,12 @@ async def test_what_it_does_not_have_is_an_openai_error(client: TestClient[Any, 
 def test_it_ends_on_a_signal(unused_tcp_port: int) -> None:
     """The process listens where it was told to, and ends well on SIGTERM."""
     code = (
-        "import socket, sys, threading; from proxy import demoserver\n"
+        "import socket, sys, threading; from proxy.demo import server\n"
         "def tell():\n"
         "    while socket.socket().connect_ex(('127.0.0.1', int(sys.argv[1]))): pass\n"
         "    print('up', flush=True)\n"
         "threading.Thread(target=tell, daemon=True).start()\n"
-        "demoserver.run('127.0.0.1', int(sys.argv[1]))"
+        "server.run('127.0.0.1', int(sys.argv[1]))"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(unused_tcp_port)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

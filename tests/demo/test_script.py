@@ -11,13 +11,13 @@ import pytest
 from aiohttp.test_utils import TestClient
 from pytest_aiohttp import AiohttpClient
 
-from proxy import demo, demoserver
+from proxy.demo import script, server
 
 
 @pytest.fixture
 async def client(aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch) -> TestClient[Any, Any]:
-    monkeypatch.setattr(demoserver, "_WORD_PAUSE", 0)
-    return await aiohttp_client(demoserver.build_app())
+    monkeypatch.setattr(server, "_WORD_PAUSE", 0)
+    return await aiohttp_client(server.build_app())
 
 
 def asked(*messages: dict[str, Any], tools: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
@@ -75,7 +75,7 @@ async def test_results_are_quoted_by_the_names_of_their_calls(client: TestClient
 
 def test_ids_are_such_that_clients_get_them_unchanged() -> None:
     """Ids are unique, long, and no name with a counter."""
-    ids = [call.call_id for scene in demo.SCENES for call in scene.calls]
+    ids = [call.call_id for scene in script.SCENES for call in scene.calls]
     assert len(set(ids)) == len(ids)
     assert all(re.fullmatch(r"call_[A-Za-z]{16,}", call_id) for call_id in ids)
 

@@ -1,6 +1,6 @@
 """A small scripted upstream: an OpenAI-compatible endpoint on loopback that needs no key and no model.
 
-What it says stands in `demo.py`. It is for trying Sidecall out; it must not know that there is a proxy in front of it.
+What it says stands in `script.py`. It is for trying Sidecall out; it must not know that there is a proxy before it.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from proxy.core.jsontext import Object, parse, render
-from proxy.demo import CREATED, MODEL, play, render_completion, render_events
-from proxy.demoresponses import Kept, UnknownResponseError, respond
-from proxy.demoresponses import render_events as response_events
+from proxy.demo.responses import Kept, UnknownResponseError, respond
+from proxy.demo.responses import render_events as response_events
+from proxy.demo.script import CREATED, MODEL, play, render_completion, render_events
 
 _WORD_PAUSE = 0.03
 """Seconds between the words of a stream: slow enough to see that they come one by one."""
