@@ -37,7 +37,7 @@ examples:
       a transparent proxy on 127.0.0.1:15480; metrics and health on 127.0.0.1:15490
   sidecall serve --config sidecall.yaml
       everything that the file says; the policies are loaded again when they change
-  sidecall serve --policies policies/ --upstream http://127.0.0.1:15481/v1
+  sidecall serve --policies policies/sql/ --upstream http://127.0.0.1:15481/v1
       govern tool calls by the policies of a folder
   sidecall check --strict sidecall.yaml policies/
       look for mistakes in configuration and policies, without starting anything

@@ -10,6 +10,7 @@ error. Must not know when policies are loaded.
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ KIND = "ToolPolicy"
 OTHER_KINDS = ("ToolPolicyTest", "Config")
 SUFFIXES = (".yaml", ".yml", ".json")
 _GROUP = "sidecall.io/"
+
+# The library of expressions repeats there, in lines of its own form, the errors that it raises.
+logging.getLogger("cel").setLevel(logging.CRITICAL)
 
 
 @dataclass(frozen=True, slots=True)

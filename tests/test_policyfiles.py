@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy.core.calls import RequestFacts
-from proxy.core.policy.verdicts import DefaultAction
+from proxy.core.calls import CallId, Owner, RequestFacts, ToolCall
+from proxy.core.policy.verdicts import DefaultAction, Subject
 from proxy.errors import ConfigError
 from proxy.policyfiles import find_files, fingerprint, load_policies, read_policies
 
@@ -284,3 +284,12 @@ def test_approval_needs_somebody_who_can_give_it(write: Write, tmp_path: Path) -
     (told,) = (str(problem) for problem in caught.value.problems)
     assert told.startswith(f"{tmp_path}/a.yaml:7:17: nobody could approve this: expected admin.token")
     assert load_policies(["a.yaml"], tmp_path).asks_people
+
+
+def test_what_the_library_of_expressions_logs_is_not_repeated(write: Write, caplog: pytest.LogCaptureFixture) -> None:
+    """An error of an expression is told by the proxy alone, in its own form."""
+    path = write("a.yaml", policy("p", "{name: r, when: 'args.x.matches(\"a\")', block: {message: Not.}}"))
+    chain = load_policies([str(path)], path.parent).for_request(RequestFacts())
+    call = ToolCall(CallId("c"), "search", '{"x": 1}')
+    assert "could not be evaluated" in str(chain.recheck(Subject(call, Owner.CLIENT)).result)
+    assert not caplog.records

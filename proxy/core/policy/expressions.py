@@ -223,7 +223,7 @@ def _guarded(run: Callable[[], Any], what: str, raised: type[Exception]) -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    lines = str(error).removeprefix("Failed to parse expression ").splitlines()
+    lines = str(error).removeprefix("Failed to parse expression ").replace(_MATCHES, "matches").splitlines()
     text = next((line for line in lines if line.strip()), type(error).__name__)
     return text[text.find("Syntax error") :][:200] if "Syntax error" in text else text[:200]
 
