@@ -1,9 +1,10 @@
 # make run    the proxy in front of SIDECALL_UPSTREAM, or of a scripted upstream that needs no key
 # make test   the tests        make lint   formatting, types, layout        make lock   new versions of the packages
 # make schemas   the JSON Schemas in docs/schemas, and docs/reference.md, from the models
-# make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get
 # make index   policies/README.md, from the policies
-# make image  the container image and what is in it     make test-image   builds it for real and runs it
+# make image   the container image and what is in it
+# make test-kubernetes   the chart in helm/, with the tools that scripts/kubernetes-tools can get (make test-chart), and
+#                        the image, built for real and run (make test-image)
 # All that is needed is Python 3.11 or later with its venv module; packages come from the lock files.
 
 PYTHON ?= python3
@@ -17,7 +18,7 @@ UV := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.1
 # What the image can do beyond a plain installation; what is not configured is not imported.
 IMAGE_EXTRAS := --extra mcp
 
-.PHONY: run test test-kubernetes test-image image lint lock schemas reference index clean
+.PHONY: run test test-kubernetes test-chart test-image image lint lock schemas reference index clean
 
 run: .venv/installed
 	@scripts/run
@@ -25,7 +26,9 @@ run: .venv/installed
 test: .venv/installed-dev
 	$(BIN)/pytest -n auto
 
-test-kubernetes: .venv/installed-dev
+test-kubernetes: test-chart test-image
+
+test-chart: .venv/installed-dev
 	@scripts/kubernetes-tools
 	SIDECALL_TOOLS=$(CURDIR)/.venv/tools $(BIN)/pytest -n 2 --dist loadfile tests/kubernetes
 
