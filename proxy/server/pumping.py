@@ -25,6 +25,7 @@ from proxy.server.waiting import PING
 
 _TAIL_SECONDS = 1.0
 _AT_ONCE = 0.005
+_BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r\n")
 
 
 class StreamFilter(Protocol):
@@ -65,6 +66,7 @@ class Pump:
         self._ended = ended
         self._goes_on = goes_on
         self._questions: dict[asyncio.Future[Any], Asked | LookUp] = {}
+        self._open = False  # what was written last is an event that no blank line ended
 
     async def run(self, reader: BodyReader, stream: StreamFilter) -> None:
         """Relay one answer to its end. Raises ProxyError."""
@@ -74,6 +76,8 @@ class Pump:
             await self._perform(stream, stream.finish(self._now()))
             await self._settle_questions(stream)
             if stream.broken_off:
+                if self._open:  # an error event is to follow
+                    await self._write(b"\n\n")
                 self._services.metrics.upstream_error("reset")
                 raise UpstreamError("The upstream ended its answer in the middle.", kind="reset", code="reset")
         finally:
@@ -132,7 +136,7 @@ class Pump:
         todo, ended = list(steps), False
         while todo:
             if out := b"".join(step.data for step in todo if isinstance(step, Send)):
-                await self._client.write(out)
+                await self._write(out)
             if ended:
                 self._settling.shown = not self._goes_on()
             todo, rest = [], [step for step in todo if not isinstance(step, Send)]
@@ -145,6 +149,10 @@ class Pump:
                         ended = True
                     case Asked() | LookUp():
                         self._ask(step)
+
+    async def _write(self, out: bytes) -> None:
+        self._open = not out.endswith(_BLANK_LINES)
+        await self._client.write(out)
 
     # -- questions
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests.e2e import responses
-from tests.e2e.chat import A, B, C, body, call, chunk, events, stream
+from tests.e2e.chat import PATH, A, B, C, body, call, chunk, events, stream
 from tests.e2e.sidecall import Got, Sidecall
-from tests.fake_upstream import Events, FakeUpstream
+from tests.fake_upstream import Events, FakeUpstream, Whole, framed
 
 TOOLS = ("search", "delete", "cap")
 
@@ -110,3 +110,37 @@ async def test_what_is_held_is_given_back(here: Sidecall, upstream: FakeUpstream
         await ask(here)
     assert here.running.services.budget.held == 0
     assert here.value("streams_active") == 0
+
+
+@pytest.mark.parametrize("cut", [-1, -2, -3, -20], ids=["a line end", "two", "within", "early"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_body_that_ends_within_an_event(cut: int, api: str, here: Sidecall, upstream: FakeUpstream) -> None:
+    """The beginning of an event does not go on; what has all its data does, and the error event stands apart."""
+    made = TEXT[:-1] if api == "chat" else responses.stream(*ITEMS[:1]).events
+    raw = b"".join(framed(event) for event in made[: 2 if api == "chat" else 5])
+    upstream.script(Whole(raw[:cut], headers={"content-type": "text/event-stream"}))
+    path = PATH if api == "chat" else responses.PATH
+    sent = body(tools=TOOLS, stream=True) if api == "chat" else {**responses.body("hi"), "stream": True}
+    got = await here.post(sent, path=path)
+    assert got.events[-1]["error"]["type"] == "upstream_error"
+    whole = [part for part in raw.split(b"\n\n") if part][: None if cut > -3 else -1]
+    assert got.data.split(b"\n\n")[:-2] == whole
+    assert b"x-sidecall" not in got.data
+
+
+CHUNK = b'{"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"delete"}}]}}]}'
+ITEM = b'{"type":"response.output_item.done","item":{"type":"function_call","call_id":"c","name":"delete"}}'
+
+
+@pytest.mark.parametrize("line", [CHUNK, ITEM], ids=["chat", "responses"])
+@pytest.mark.parametrize("end", [b"data: [DONE]", b'data: {"choices":[]}', b'data: {"type":"x"}', b"event: x"])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_line_that_is_no_field_and_holds_a_call(
+    line: bytes, end: bytes, api: str, here: Sidecall, upstream: FakeUpstream
+) -> None:
+    """Readers that go line by line would find it: it is refused, whatever stands beside it."""
+    upstream.script(Whole(line + b"\n" + end + b"\n\n", headers={"content-type": "text/event-stream"}))
+    sent = body(tools=TOOLS, stream=True) if api == "chat" else {**responses.body("hi"), "stream": True}
+    got = await here.post(sent, path=PATH if api == "chat" else responses.PATH)
+    assert b"delete" not in got.data
+    assert b"upstream_error" in got.data

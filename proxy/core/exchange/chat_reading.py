@@ -40,12 +40,16 @@ def _read_odd(data: bytes, marks: Sequence[bytes]) -> Any:
     return value
 
 
+_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
+
+
 def check_apart(event: Event, marks: Sequence[bytes] = _NAMES) -> None:
-    """Look at an event without data, as what is no stream of events seems to be. Raises UpstreamError where a client
-    that reads it some other way could find a call in it."""
-    if event.data is not None or not any(mark in event.raw for mark in marks):
+    """Look at what of an event is no field of it, as all is of what is no stream of events. Raises UpstreamError where
+    a client that reads line by line could find a call in it."""
+    if not any(mark in event.raw for mark in marks):
         return
-    said = b"\n".join(line for line in event.raw.splitlines() if not line.startswith(b":"))
+    known = () if event.data is None else _FIELDS
+    said = b"\n".join(line for line in event.raw.splitlines() if not line.startswith((b":", *known)))
     if any(mark in said for mark in marks):
         raise _unreadable()
 

@@ -158,6 +158,7 @@ class ChatStream(Intake):
         return self._lead.rounds > 1
 
     def _event(self, event: Event) -> list[Step]:
+        check_apart(event)
         if event.data is None:
             return self._apart(event)
         if event.data.strip() == b"[DONE]":
@@ -352,7 +353,6 @@ class ChatStream(Intake):
 
     def _apart(self, event: Event) -> list[Step]:
         """An event that belongs to no choice: it passes, but not before the end of a turn that came before it."""
-        check_apart(event)
         self._tail.append(event)
         return self._release_tail()
 

@@ -33,6 +33,11 @@ class Intake(ABC):
 
     @property
     @abstractmethod
+    def broken_off(self) -> bool:
+        """Whether the answer, when its body has ended, had no end."""
+
+    @property
+    @abstractmethod
     def _may_be_followed(self) -> bool:
         """Whether something of our own, or of another answer, may come behind this one."""
 
@@ -66,9 +71,9 @@ class Intake(ABC):
         return self._take_events([], patient=False)
 
     def finish(self, now: float) -> list[Step]:
-        """The body has ended well: what was not finished is cut short."""
+        """The body has ended well: what was not finished is cut short, and the beginning of an event is none."""
         self._decisions.now = now
-        if (rest := self._splitter.finish()) is not None:
+        if (rest := self._splitter.finish()) is not None and (_is_whole(rest) or not self.broken_off):
             ended = rest.raw + b"\n\n" if self._may_be_followed else rest.raw
             self._backlog.append(Event(ended, rest.data))
         self._backlog.append(None)
@@ -100,3 +105,14 @@ class Intake(ABC):
             raise too_long("An event of the stream", self._limits.event_bytes)
         if jsontext.nests_deeper(event.data, self._limits.nesting):
             raise too_deep("An event of the stream", self._limits.nesting)
+
+
+def _is_whole(event: Event) -> bool:
+    """Whether an event that no blank line ended has all its data."""
+    if event.data is None or event.data.strip() == b"[DONE]":
+        return event.data is not None
+    try:
+        jsontext.parse_lenient(event.data)
+    except ValueError:
+        return False
+    return True

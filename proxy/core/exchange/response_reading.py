@@ -58,7 +58,7 @@ def read_event(data: bytes) -> dict[str, Any] | None:
 
 
 def check_apart(event: Event) -> None:
-    """Look at an event without data. Raises UpstreamError where a client could find a call in it."""
+    """Look at what of an event is no field of it. Raises UpstreamError where a client could find a call in it."""
     chat_reading.check_apart(event, _MARKS)
 
 

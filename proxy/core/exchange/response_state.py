@@ -114,7 +114,8 @@ class ResponseState(CallQueue[CallSlot]):
         found = self._named(value, kind, call_type)
         if found is None:
             return HeldEvent(event, value, kind)
-        if call_type and found.type not in ("", call_type):
+        other = found.out_index is not None and found.call is None if not found.type else found.type != call_type
+        if call_type and other:
             self._refuse("Pieces of a tool call belong to an item of another type.")
             return HeldEvent(event, value, kind, Part.OTHER, found)
         if call_type and found.call is None:

@@ -148,8 +148,8 @@ class ResponseStream(Intake):
         return self._lead.rounds > 1 or self._hidden or (bool(self._state.slots) and not self.over)
 
     def _event(self, event: Event) -> list[Step]:
+        check_apart(event)
         if event.data is None:
-            check_apart(event)
             return self._apart(HeldEvent(event, {}, ""))
         if event.data.strip() == b"[DONE]":
             steps = self._cut_short()

@@ -22,6 +22,7 @@ class Letters(Intake):
 
     followed = False
     holds = 0
+    broken_off = True
 
     @property
     def held_bytes(self) -> int:
@@ -69,12 +70,23 @@ def test_events_behind_a_question_of_the_same_bytes_wait_for_its_answer() -> Non
     assert sent(one.go_on(4.0)) == b"data: a\n\n"
 
 
-@pytest.mark.parametrize(("followed", "out"), [(False, b"data: aend"), (True, b"data: a\n\nend")])
-def test_the_end_of_the_body_ends_what_was_not_ended(followed: bool, out: bytes) -> None:
-    """An event of it is closed where something of our own may follow."""
+@pytest.mark.parametrize(
+    ("data", "followed", "broken_off", "out"),
+    [
+        (b'data: {"a":1}', False, True, b'data: {"a":1}end'),
+        (b'data: {"a":1}\n', True, True, b'data: {"a":1}\n\n\nend'),
+        (b"data: [DONE]", False, True, b"data: [DONE]end"),
+        (b'data: {"a":', False, True, b"end"),
+        (b"dat", False, True, b"end"),
+        (b'data: {"a":', False, False, b'data: {"a":end'),
+    ],
+)
+def test_the_end_of_the_body_ends_what_was_not_ended(data: bytes, followed: bool, broken_off: bool, out: bytes) -> None:
+    """An event of it is closed where something of our own may follow; the beginning of one is none, unless all was
+    said before it."""
     one = letters()
-    one.followed = followed
-    assert one.feed(b"data: a", 1.0) == []
+    one.followed, one.broken_off = followed, broken_off
+    assert one.feed(data, 1.0) == []
     assert sent(one.finish(2.0)) == out
 
 

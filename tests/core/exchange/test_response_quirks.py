@@ -548,6 +548,15 @@ def mangled(draw: st.DrawFn) -> list[Event]:
     return numbered(events)
 
 
+def test_pieces_of_a_call_behind_a_part_of_something_else_that_was_never_begun() -> None:
+    """Nothing says that they belong to it, and it went out: they are refused."""
+    part = {"type": "response.content_part.added", "item_id": "msg_1", "output_index": 3, "part": {"text": ""}}
+    piece = {"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": "/srv/doomed"}
+    got = relay(WORLD, sse(numbered([part, piece])), NEXT, NEXT)
+    assert isinstance(got.error, UpstreamError)
+    assert b"doomed" not in got.out
+
+
 @settings(max_examples=200, deadline=None, report_multiple_bugs=False)
 @given(mangled())
 def test_whatever_becomes_of_a_stream_nothing_of_a_held_call_is_sent(events: list[Event]) -> None:
