@@ -144,8 +144,9 @@ class Keeping:
         return answer_digests(self.request, [*texts, *([said] if said else [])])
 
     async def fail(self, turn: ChoiceTurn, answered: Answered) -> None:
-        """Keep what a conversation is owed for a turn that a rule failed: the client will not know the response."""
-        if self.request.conversation:
+        """Keep what is owed for a turn that a rule failed: to a conversation, and to a response whose id the client has
+        seen already."""
+        if self.request.conversation or self.request.streams or self.request.background:
             await self._remember(turn, answered, (), owed=self._results(answered))
             await self._settle_conversation(answered)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chat import blocked
+from tests.e2e.chat import answer, blocked
+from tests.e2e.chat import call as chat_call
 from tests.e2e.endpoint import Endpoint
 from tests.e2e.manners import Client, all_manners, both
-from tests.e2e.responses import A, B, C, D, call, custom, message, output, plain, reasoning, user
+from tests.e2e.responses import PATH, A, B, C, D, call, custom, message, output, plain, reasoning, user, whole
 from tests.e2e.sidecall import policy, rule, sidecall
 from tests.fake_upstream import FakeUpstream, Whole
 
@@ -163,6 +164,33 @@ async def test_a_conversation_of_a_turn_that_a_rule_failed_is_owed_results(
         await client.say(user("more"))
     owed = [output(A, "(not run: the turn was ended)"), output(B, blocked("never", "never"))]
     assert endpoint.last["input"] == [*owed, user("more")]
+
+
+async def test_a_response_that_a_rule_failed_behind_its_first_events_is_owed_results(
+    rules: str, upstream: FakeUpstream, endpoint: Endpoint
+) -> None:
+    """The client has its id, and may build on it."""
+    endpoint.says(message("Hm."), call(A, "search"), call(B, "fail"))
+    endpoint.says(message("one", 2))
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        client = Client(here, "previous", streams=True)
+        got = await client.send(user())
+        assert got.events[-1]["type"] == "error"
+        client.previous = got.events[0]["response"]["id"]
+        await client.say(user("more"))
+    owed = [output(A, "(not run: the turn was ended)"), output(B, blocked("never", "never"))]
+    assert endpoint.last["input"] == [*owed, user("more")]
+
+
+@pytest.mark.parametrize("sent", [b"[]", b"", b"no", b"{}"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/chat/completions"])
+async def test_calls_that_answer_what_is_no_request(sent: bytes, path: str, rules: str, upstream: FakeUpstream) -> None:
+    """There is nothing to go on with: the upstream is at fault."""
+    upstream.script(whole(call(A, "delete")) if path == PATH else answer(chat_call(A, "delete")))
+    async with sidecall(upstream.url, policies=[rules]) as here:
+        got = await here.post(sent, path=path)
+    assert (got.status, got.error["type"]) == (502, "upstream_error")
+    assert len(upstream.requests) == 1
 
 
 @both

@@ -65,6 +65,28 @@ async def test_a_stream_without_held_calls_passes_byte_for_byte(rules: str, upst
     assert got.data == reply.data()
 
 
+@pytest.mark.parametrize("odd", ["null", "[]", '"x"', None])
+@pytest.mark.parametrize("rounds", [0, 1])
+async def test_a_last_event_without_a_response(
+    odd: str | None, rounds: int, rules: str, upstream: FakeUpstream
+) -> None:
+    """It is given what is known of the response where that changes; beside text alone it passes."""
+    last = '{"type":"response.completed"' + (f',"response":{odd}' if odd else "") + "}"
+    text = [named(event) for event in events_of(response(message(TEXT), number=2))][:-1]
+    calls = [named(event) for event in events_of(response(call(A, "search"), call(C, "delete"), number=2))][:-1]
+    for made, item in ((text, message(TEXT)), (calls, call(A, "search"))):
+        reply = Events([*made, f"data: {last}\n\n".encode()], done=False)
+        upstream.script(*[stream(call(B, "delete"))] * rounds, reply)
+        async with sidecall(upstream.url, policies=[rules]) as here:
+            got = await Client(here, streams=True).send(user())
+        if made is text and not rounds:
+            assert got.data == reply.data()
+        else:
+            assert got.events[-1]["type"] == "response.completed"
+            assert got.events[-1]["response"]["output"] == [item]
+            assert got.events[-1]["response"]["id"] == got.events[0]["response"]["id"]
+
+
 @pytest.mark.parametrize("ends", [True, False])
 async def test_text_goes_out_before_the_stream_ends(ends: bool, rules: str, upstream: FakeUpstream) -> None:
     """Nothing waits for what comes later: neither text nor the call that a rule allows by its name."""

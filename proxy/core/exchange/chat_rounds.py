@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from proxy.core.exchange.judging import Judge
 from proxy.core.exchange.turns import Form
 from proxy.core.jsontext import Path
 from proxy.core.protocol.chat import ChatRequest, advertise, closing_choice, digest_with, hide_tools, relaxed_choice
+from proxy.errors import UpstreamError
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +28,11 @@ class Question:
         return jsontext.elements(self.body, ("messages",))
 
     def value(self) -> dict[str, Any]:
-        try:
-            value = jsontext.parse(self.body)
-        except ValueError:
-            value = jsontext.parse_lenient(self.body)
-        return value if isinstance(value, dict) else {}
+        for parse in (jsontext.parse, jsontext.parse_lenient):
+            with suppress(ValueError):
+                value = parse(self.body)
+                return value if isinstance(value, dict) else {}
+        return {}
 
 
 def chat_form(request: ChatRequest) -> Form:
@@ -95,8 +97,11 @@ def _may_be_told(name: str, declared: Collection[str], judge: Judge) -> bool:
 
 
 def continuation(question: Question, rounds: Sequence[Round], *, closing: bool) -> bytes:
-    """The request that goes on behind hidden rounds; `closing`: it is the last, and allows no calls."""
+    """The request that goes on behind hidden rounds; `closing`: it is the last, and allows no calls. Raises
+    UpstreamError where there was no request to go on with."""
     value = question.value()
+    if not value:
+        raise UpstreamError("The upstream answered with tool calls to what is no request.", kind="protocol")
     hidden = [message for r in rounds for message in round_messages(r)]
     changes: dict[Path, bytes | None] = {("messages",): jsontext.array([*question.messages(), *hidden])}
     changes |= relaxed_choice(value)

@@ -22,6 +22,7 @@ from proxy.core.protocol.response_request import (
     raw_items,
     relaxed_choice,
 )
+from proxy.errors import UpstreamError
 
 Layout = Sequence[bytes | int]
 """The output items of one answer; a number stands for a call of its batch."""
@@ -109,7 +110,9 @@ def _value(body: bytes) -> dict[str, Any]:
 
 def continuation(question: ResponseQuestion, rounds: Sequence[Round], *, closing: bool) -> bytes:
     """The request that goes on behind hidden rounds; `closing`: it is the last, and allows no calls. A conversation has
-    what came before, and is given the last results alone."""
+    what came before, and is given the last results alone. Raises UpstreamError where there was no request."""
+    if not question.value:
+        raise UpstreamError("The upstream answered with tool calls to what is no request.", kind="protocol")
     if question.in_conversation:
         items = round_results(rounds[-1])
     else:

@@ -74,6 +74,7 @@ class ResponseStream(Intake):
         self._done = False
         self._hidden = False
         self._closed = False  # a last event was sent, though no end of the response: the upstream's word or our own
+        self._bare = False  # the last event showed no response
         self.over = False
         self.failed = False  # the upstream sent an error event
         self.usage: Any = None  # what this answer used, as far as it said
@@ -210,10 +211,12 @@ class ResponseStream(Intake):
         return self._send(held)
 
     def _end(self, held: HeldEvent) -> list[Step]:
+        state = self._state
+        if not isinstance(held.value.get("response"), dict) and (state.slots or self._lead.rounds > 1):
+            held = self._with_response(held)
         response = held.value.get("response")
         response = response if isinstance(response, dict) else {}
         self.over = True
-        state = self._state
         state.finish, state.finished = held, True
         state.cut = held.kind != "response.completed" or is_cut_short(response)
         raws = jsontext.elements(held.event.data or b"", ("response", "output"))
@@ -221,6 +224,13 @@ class ResponseStream(Intake):
         if len(state.slots) > self._limits.batch_calls:
             raise too_long("A batch of calls", self._limits.batch_calls)
         return self._advance()
+
+    def _with_response(self, held: HeldEvent) -> HeldEvent:
+        """The last event with what is known of the response, where it shows none and its output has to be told."""
+        self._bare = True
+        known = {**self._lead.envelope, "status": held.kind.removeprefix("response."), "output": []}
+        data = jsontext.edit(held.event.data or b"", {("response",): jsontext.render(known)})
+        return replace(held, event=Event(held.event.with_data(data), data), value={**held.value, "response": known})
 
     def _cut_short(self) -> list[Step]:
         if self._state.finished:
@@ -304,6 +314,8 @@ class ResponseStream(Intake):
             self._closed = self._closed or own is not None
             steps: list[Step] = [Send(self._lead.end(jsontext.array(output or []), usage))] if own is not None else []
             return [*steps, *self._release_tail()]
+        if output is None and self._bare:
+            output = shown_items(self._state)
         changes: dict[Path, bytes | None] = {}
         if output is not None:
             changes["response", "output"] = jsontext.array(output)
