@@ -28,6 +28,10 @@ from proxy.stores.base import Write
 from proxy.tools.spec import RunKind, ToolOutcome, ToolRun
 
 _POLL = 0.05
+_PATIENCE = 4.0
+"""Seconds that a request waits for a result that the store does not take."""
+_TRIES_FOR = 600.0
+"""Seconds until a result that the store does not take is given up: its outcome is unknown then."""
 _RENEW = LEASE / 5
 
 
@@ -46,9 +50,11 @@ class Caller:
 
 @dataclass(slots=True)
 class Running:
-    """A run under way in this process, and how many wait for it."""
+    """A run under way in this process, and how many wait for it. `unkept` is done when it has a result that the store
+    does not take: who waits is told, and the run goes on trying."""
 
     task: asyncio.Task[Run]
+    unkept: asyncio.Future[None]
     waiters: int = 0
     cancelled: bool = False
 
@@ -70,7 +76,10 @@ class Runs:
         running = await self.begin(caller, batch, ordinal, call=call, recheck=recheck)
         running.waiters += 1
         try:
-            return await asyncio.shield(running.task)
+            await asyncio.wait((running.task, running.unkept), return_when=asyncio.FIRST_COMPLETED)
+            if not running.task.done():
+                raise StoreError("The result of a tool could not be kept yet.")
+            return running.task.result()
         except asyncio.CancelledError:
             if running.waiters == 1 and self._may_repeat(caller, call):
                 running.task.cancel()
@@ -84,8 +93,10 @@ class Runs:
         key = (str(caller.judge.facts.tenant), batch, ordinal)
         known = self._running.get(key)
         if known is None or known.cancelled or known.task.done():
-            work = self._settle(caller, batch, ordinal, call=call, recheck=recheck)
-            known = self._running[key] = Running(self.services.tasks.start(work, name=f"run {call.call.name[:40]}"))
+            unkept = asyncio.get_running_loop().create_future()
+            work = self._settle(caller, batch, ordinal, call=call, recheck=recheck, unkept=unkept)
+            task = self.services.tasks.start(work, name=f"run {call.call.name[:40]}")
+            known = self._running[key] = Running(task, unkept)
             known.task.add_done_callback(lambda task: self._forget(key, task))
         return known
 
@@ -98,7 +109,16 @@ class Runs:
         spec = caller.loaded.tools.specs.get(run_name(call.call.name))
         return spec is not None and spec.idempotent
 
-    async def _settle(self, caller: Caller, batch: str, ordinal: int, *, call: CallRecord, recheck: bool) -> Run:
+    async def _settle(
+        self,
+        caller: Caller,
+        batch: str,
+        ordinal: int,
+        *,
+        call: CallRecord,
+        recheck: bool,
+        unkept: asyncio.Future[None],
+    ) -> Run:
         """Claim the run and run it, or wait for whoever claimed it."""
         with caller.keep():
             while True:
@@ -116,7 +136,8 @@ class Runs:
                     continue
                 mine = claimed(run, secrets.token_hex(8), now)
                 if await caller.ledger.save_run(batch, ordinal, mine, version=version):
-                    done = await _Claim(self, caller, batch, ordinal, call, mine, version + 1).work(recheck=recheck)
+                    claim = _Claim(self, caller, batch, ordinal, call, mine, version + 1, unkept)
+                    done = await claim.work(recheck=recheck)
                     self.services.metrics.held_call_ran(batch)
                     return done
 
@@ -178,6 +199,7 @@ class _Claim:
     call: CallRecord
     run: Run
     version: int
+    unkept: asyncio.Future[None]
 
     async def work(self, *, recheck: bool) -> Run:
         """Run the call, keeping the claim alive, and keep its result."""
@@ -193,15 +215,19 @@ class _Claim:
         return await self._keep(run)
 
     async def _keep(self, run: Run) -> Run:
-        """Write the result down. Where the store is down for a moment, try on: the tool has run."""
-        for attempt in range(20):
+        """Write the result down. Where the store is down, try on: the tool has run."""
+        began, pause = self.runs.services.timer(), 0.0
+        while True:
             try:
                 return await self._write(run) or run
             except StoreError:
-                if attempt == 19:
+                tried = self.runs.services.timer() - began
+                if tried >= _TRIES_FOR:
                     raise
-                await asyncio.sleep(0.1 * (attempt + 1))
-        return run
+            if tried >= _PATIENCE and not self.unkept.done():
+                self.unkept.set_result(None)
+            pause = min(pause + 0.1, 2.0)
+            await asyncio.sleep(pause)
 
     async def _write(self, run: Run | None) -> Run | None:
         """Put an end to the claim: with a result, or as if it had never been. Gives the result of another process that

@@ -140,6 +140,8 @@ class SqliteStore:
             self._connection = schema.connect(self._path, self._busy_timeout, may_make_tables=not self._opened_once)
             self._file = _identity(self._path)
             self._opened_once = True
+        elif _identity(self._path) != self._file:  # what is written there now would be gone with the process
+            raise StoreError("The state database was removed or replaced while it was open.")
         return self._connection
 
     def _open_existing(self) -> sqlite3.Connection | None:
@@ -238,8 +240,6 @@ class SqliteStore:
 
     def _ping(self) -> None:
         connection = self._open()
-        if _identity(self._path) != self._file:
-            raise StoreError("The state database was removed or replaced while it was open.")
         for table in schema.TABLES:
             connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()  # noqa: S608 - the name is a constant
         self._sweep_when_due()

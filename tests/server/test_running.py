@@ -246,6 +246,31 @@ async def test_a_store_that_fails_while_the_result_is_kept() -> None:
     assert len(gate.runs) == 1
 
 
+async def test_nobody_waits_for_long_for_a_result_that_the_store_does_not_take() -> None:
+    """Who asks is told; the run goes on trying, and who asks again later has its result."""
+    gate = Gate()
+    there = parts(gate)
+    store = there.store = FailingStore(there.store)
+    runs = Runs(there.services)
+    asking = [asyncio.ensure_future(ask(there, runs)) for _ in range(2)]
+    await gate.began.wait()
+
+    def fails(operation: str, keys: Sequence[str]) -> bool:
+        there.clock.now += 4.0
+        return True
+
+    store.fails = fails
+    gate.open.set()
+    for one in asking:
+        with pytest.raises(StoreError, match="could not be kept yet"):
+            await one
+    store.fails = lambda operation, keys: False
+    async with asyncio.timeout(10):
+        while (await there.ledger().run("batch", 0))[0].state is not RunState.DONE:
+            await asyncio.sleep(0.01)
+    assert (await ask(there, runs)).text == "run 1"
+
+
 async def test_without_a_claim_nothing_runs() -> None:
     """A store that is down means an error, and no run."""
     gate = Gate()

@@ -199,7 +199,7 @@ async def test_a_new_process_makes_no_tables_in_place_of_missing_ones(path: Path
 
 
 async def test_a_removed_file_is_noticed_and_not_made_again(path: Path, store: SqliteStore) -> None:
-    """A ping sees that the file is gone; nothing is kept in an empty one in its place; the old one is welcome back."""
+    """Whoever needs it is told; nothing is kept in an empty one in its place; the old one is welcome back."""
     await store.save([Write("a", b"1", 60)])
     kept = path.parent / "kept"
     with closing(sqlite3.connect(path)) as database:
@@ -207,7 +207,7 @@ async def test_a_removed_file_is_noticed_and_not_made_again(path: Path, store: S
     for file in path.parent.glob("state.db*"):
         file.unlink()
     with pytest.raises(StoreError, match="removed or replaced"):
-        await store.ping()
+        await store.save([Write("b", b"2", 60)])
     for operation in OPERATIONS.values():
         with pytest.raises(StoreError, match="unable to open"):
             await operation(store)
@@ -216,6 +216,19 @@ async def test_a_removed_file_is_noticed_and_not_made_again(path: Path, store: S
         await store.ping()
     kept.replace(path)
     assert await store.load(["a"]) == {"a": Stored(b"1", 1)}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+async def test_no_operation_uses_a_file_that_was_replaced(
+    operation: Callable[[Store], Awaitable[object]], path: Path, store: SqliteStore, tmp_path: Path
+) -> None:
+    """What would be written to the old one is gone with the process; the new one is used from then on."""
+    await store.save([Write("a", b"1", 60)])
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("VACUUM INTO ?", (str(tmp_path / "kept"),))
+    (tmp_path / "kept").replace(path)
+    with pytest.raises(StoreError, match="removed or replaced"):
+        await operation(store)
 
 
 async def test_a_locked_database_is_an_error_for_writers_alone(path: Path, store: SqliteStore) -> None:
