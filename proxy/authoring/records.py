@@ -5,20 +5,17 @@ A file is either the audit's own, or a log that audit records are among. Lines a
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from io import BufferedReader
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from proxy.authoring.auditfiles import opened
 from proxy.core.calls import Api, CallId, Kind, Owner, RequestFacts, Tenant, ToolCall
 from proxy.core.jsontext import Json, parse, render_text
 from proxy.core.policy.names import NamedTool
 from proxy.core.policy.recorded import NEVER_RECORDED, RecordedCall
 from proxy.core.policy.verdicts import Subject
-from proxy.errors import ConfigError, Problem
 
 _LONGEST = 32 << 20
 _MARK = b'"tool_call"'
@@ -40,32 +37,19 @@ class Lines:
 
 def read_calls(path: str, lines: Lines, progress: Progress = lambda _: None) -> Iterator[RecordedCall]:
     """The calls that a file recorded, in its order; `-` is standard input. Raises ConfigError."""
-    try:
-        if path == "-":
-            yield from _calls(sys.stdin.buffer, lines, lambda _: None)
-            return
-        with open(path, "rb") as file:
-            size = Path(path).stat().st_size or 1
-            yield from _calls(file, lines, lambda at: progress(min(1.0, at / size)))
-    except OSError as error:
-        raise ConfigError([Problem(path, 0, 0, f"the file cannot be read: {error.strerror}")]) from None
-
-
-def _calls(file: BinaryIO | BufferedReader, lines: Lines, at: Callable[[int], object]) -> Iterator[RecordedCall]:
     reader = RecordReader()
-    position = 0
-    while line := file.readline(_LONGEST):
-        position += len(line)
-        lines.read += 1
-        if lines.read % _EVERY == 0:
-            at(position)
-        if _MARK not in line:
-            continue
-        try:
-            call = reader.read(line)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            lines.unreadable += 1
-        else:
+    with opened(path) as audit:
+        while line := audit.line(_LONGEST):
+            lines.read += 1
+            if lines.read % _EVERY == 0 and audit.part:
+                progress(audit.part)
+            if _MARK not in line:
+                continue
+            try:
+                call = reader.read(line)
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+                lines.unreadable += 1
+                continue
             if call is not None:
                 yield call
 
@@ -82,28 +66,28 @@ class RecordReader:
         record: dict[str, Any] = parse(line)
         if not isinstance(record, dict) or "tool_call" not in (record.get("record"), record.get("message")):
             return None
-        tool, namespace = record["tool"], record.get("namespace", "")
+        tool, namespace = _word(record, "tool"), _word(record, "namespace", "")
         kind = Kind(record["kind"]) if "kind" in record else Kind.FUNCTION
         is_shown = record["arguments"] == "full"
         text = _text(record["args"], kind) if is_shown else "{}"
         facts = RequestFacts(
-            model=record.get("model", ""),
+            model=_word(record, "model", ""),
             api=Api(record["api"]),
-            client=record.get("client", ""),
-            tenant=Tenant(record.get("tenant", "")),
+            client=_word(record, "client", ""),
+            tenant=Tenant(_word(record, "tenant", "")),
             declared=self._declares(tool, namespace) if record["declared"] else {},
             unknown=NEVER_RECORDED if is_shown else _WITHOUT_ARGUMENTS,
         )
         return RecordedCall(
             Subject(
-                ToolCall(CallId(record.get("call_id", "")), tool, text, kind, namespace=namespace),
+                ToolCall(CallId(_word(record, "call_id", "")), tool, text, kind, namespace=namespace),
                 Owner(record["owner"]),
             ),
             facts,
             datetime.fromisoformat(record["time"]).timestamp(),
-            record["decision"],
-            record.get("policy", ""),
-            record.get("rule", ""),
+            _word(record, "decision"),
+            _word(record, "policy", ""),
+            _word(record, "rule", ""),
         )
 
     def _declares(self, tool: str, namespace: str) -> dict[str, Json]:
@@ -114,6 +98,14 @@ class RecordReader:
                 self._declared.clear()
             self._declared[key] = {NamedTool.of(tool, namespace).spellings[-1]: None}
         return self._declared[key]
+
+
+def _word(record: Mapping[str, Any], key: str, without: str | None = None) -> str:
+    """A field that is text; `without` where there is none."""
+    found = record[key] if without is None else record.get(key, without)
+    if not isinstance(found, str):
+        raise TypeError(f"{key} is text")
+    return found
 
 
 def _text(args: Any, kind: Kind) -> str:

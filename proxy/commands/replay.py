@@ -34,7 +34,9 @@ def add_replay(commands: Commands) -> None:
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("audits", metavar="AUDIT.jsonl", nargs="+", help="audit files; - is standard input")
+    parser.add_argument(
+        "audits", metavar="AUDIT.jsonl", nargs="+", help="audit files, as they are or of gzip; - is standard input"
+    )
     add_policies(parser)
     parser.add_argument(
         "--against", metavar="PATH", nargs="+", action="extend", help="compare with these policies, not with the record"

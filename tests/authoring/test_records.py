@@ -102,6 +102,34 @@ def test_a_file_is_read_line_by_line() -> None:
     assert (lines.read, lines.unreadable, parts) == (8, 4, [])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"decision": None},
+        {"decision": []},
+        {"decision": 7},
+        {"client": {"a": 1}},
+        {"policy": None, "rule": []},
+        {"tool": ["a"]},
+        {"namespace": 1},
+        {"model": None},
+        {"tenant": 1},
+        {"call_id": 7},
+        {"time": 1},
+        {"owner": []},
+        {"kind": {}},
+        {"kind": "custom", "args": {"n": 1}},
+    ],
+    ids=str,
+)
+def test_a_field_of_another_kind_makes_its_record_alone_unreadable(wrong: dict[str, Any]) -> None:
+    """The others are read."""
+    lines = Lines()
+    path = write_audit("a.jsonl", record("a"), {**record("b"), **wrong}, record("c"))
+    assert [call.subject.call.name for call in read_calls(path, lines)] == ["a", "c"]
+    assert lines.unreadable == 1
+
+
 def test_it_is_told_how_far_a_file_is_read() -> None:
     """From time to time."""
     write_audit("a.jsonl", *[record("a")] * 2000)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from tests.authoring.files import POLICY, record, write, write_audit
 from tests.commands.conftest import Run
@@ -75,3 +76,22 @@ def test_records_that_cannot_be_read_are_counted(run: Run) -> None:
     assert "         1  records that cannot be read" in run("replay", path, "--policies", "policy.yaml")[1]
     found = json.loads(run("replay", path, "--policies", "policy.yaml", "--output", "json")[1])
     assert (found["calls"], found["unreadable"], found["flips"]) == (1, 1, [])
+
+
+def test_a_broken_record_does_not_take_the_others_with_it(run: Run) -> None:
+    """Whatever stands where text belongs."""
+    write(policy=POLICY)
+    path = write_audit("a.jsonl", {**DELETE, "decision": []}, {**DELETE, "policy": None, "rule": []}, DELETE)
+    status, told, problems = run("replay", path, "--policies", "policy.yaml")
+    assert (status, problems) == (1, "")
+    assert "         2  records that cannot be read" in told
+    assert "1 call: 1 decided otherwise" in told
+
+
+def test_a_file_that_holds_no_lines_is_no_audit_without_calls(run: Run) -> None:
+    """Nobody takes it for one."""
+    write(policy=POLICY)
+    Path("a.jsonl").write_text(json.dumps(DELETE), "utf-16")
+    status, told, problems = run("replay", "a.jsonl", "--policies", "policy.yaml")
+    assert (status, told) == (2, "")
+    assert problems == "a.jsonl: the file cannot be read: it is in UTF-16; expected lines of JSON in UTF-8\n"
