@@ -18,7 +18,7 @@ from proxy.errors import ProxyError, StoreError
 from proxy.metrics import Metrics
 from proxy.server import approvalapi, playground
 from proxy.server.adminaccess import problem, refusal
-from proxy.server.adminbody import FORM, form_fields, read_body
+from proxy.server.adminbody import form_fields, is_form, read_body
 from proxy.server.adminpage import Page, render_page
 from proxy.server.approvaldesk import ApprovalDesk
 from proxy.server.audit import Audit
@@ -101,7 +101,7 @@ class AdminPlane:
             if request.method != "POST":
                 return problem(405, "expected POST, with a call as JSON")
             body = await read_body(request)
-            if request.content_type == FORM:
+            if is_form(request, body):
                 return await self._page(playground.answer_form(policies, form_fields(body)), live=False)
             found = render(playground.explain_body(policies, body))
         except ProxyError as error:

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from proxy.errors import RequestError
 
-FORM = "application/x-www-form-urlencoded"
+_FORM = "application/x-www-form-urlencoded"
 MOST_BODY = 64 << 10
 
 
@@ -22,6 +22,12 @@ async def read_body(request: web.BaseRequest, most: int = MOST_BODY) -> bytes:
         if len(data) > most:
             raise RequestError("the body is too long", status=413)
     return data
+
+
+def is_form(request: web.BaseRequest, body: bytes) -> bool:
+    """Whether a body is a form of the page. JSON is none, whatever its type says: `curl -d` calls every body a form,
+    and no form of the page begins as JSON does."""
+    return request.content_type == _FORM and not body.lstrip().startswith((b"{", b"[", b'"'))
 
 
 def form_fields(body: bytes) -> dict[str, str]:

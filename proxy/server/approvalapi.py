@@ -13,7 +13,7 @@ from proxy.core.batch.approval import Approval, ApprovalEvent, ApprovalState
 from proxy.core.batch.ledger import IllegalStepError
 from proxy.core.jsontext import Json, Object, parse, parse_exact, render
 from proxy.errors import ProxyError, RequestError
-from proxy.server.adminbody import FORM, form_fields, read_body
+from proxy.server.adminbody import form_fields, is_form, read_body
 from proxy.server.approvaldesk import LISTED, ApprovalDesk, Part, Position
 from proxy.server.logs import timestamp
 from proxy.server.replies import error_body
@@ -97,22 +97,24 @@ def _after(request: web.BaseRequest) -> Position | None:
 
 
 async def _decide(request: web.BaseRequest, desk: ApprovalDesk, approval_id: str) -> web.Response:
-    decision = _read(await read_body(request), request.content_type)
+    body = await read_body(request)
+    from_page = is_form(request, body)
+    decision = _read(body, from_page=from_page)
     try:
         approval = await desk.decide(approval_id, decision.event, note=decision.note)
     except IllegalStepError as error:
         raise RequestError(str(error), status=409, code="already_decided") from None
     if approval is None:
         raise RequestError("there is no approval of this id", status=404, code="unknown_approval")
-    if request.content_type == FORM:  # a button of the admin page
+    if from_page:  # a button of the admin page
         return web.Response(status=303, headers={"location": "/admin/"})
     return _json(described(approval))
 
 
-def _read(body: bytes, content_type: str) -> _Decision:
+def _read(body: bytes, *, from_page: bool) -> _Decision:
     """A decision from a body. Raises RequestError (422) for anything else."""
     try:
-        value = form_fields(body) if content_type == FORM else parse(body)
+        value = form_fields(body) if from_page else parse(body)
         event, note = _EVENTS[value["decision"]], value.get("note") or ""
     except (ValueError, KeyError, TypeError, AttributeError):
         raise RequestError('expected {"decision": "approve" or "deny", "note": text}', status=422) from None

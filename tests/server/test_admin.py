@@ -171,6 +171,17 @@ async def test_a_call_is_explained_as_json(governed: Proxied, client: aiohttp.Cl
         assert got.status == 405
 
 
+@pytest.mark.parametrize(("sent", "status"), [('{"tool": "delete"}', 200), ("[]", 422), ('"x"', 422), ("{", 422)])
+async def test_json_that_is_called_a_form_is_answered_as_json(
+    sent: str, status: int, governed: Proxied, client: aiohttp.ClientSession
+) -> None:
+    """As `curl -d` calls it."""
+    form = {**BEARER, "content-type": "application/x-www-form-urlencoded"}
+    async with client.post(f"{governed.admin}/admin/explain", headers=form, data=sent) as got:
+        assert (got.status, got.content_type) == (status, "application/json")
+        assert ("error" in await got.json()) is (status == 422)
+
+
 async def test_a_call_is_explained_on_the_page(governed: Proxied, client: aiohttp.ClientSession) -> None:
     """The form of the page leads to the page, with the answer, and without a secret."""
     form = {"tool": "delete", "args": '{"id": "<i>"}', "owner": "client", "api": "chat"}

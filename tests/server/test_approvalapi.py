@@ -198,6 +198,16 @@ async def test_nobody_decides_without_the_token(headers: dict[str, str], api: Ap
     assert [e["state"] for e in (await api.get())[1]["approvals"]] == [str(ApprovalState.PENDING)]
 
 
+async def test_what_curl_sends_is_json(api: Api) -> None:
+    """It calls every body a form."""
+    said = await api.ask(asked(a=1))
+    form = {**TOKEN, "content-type": "application/x-www-form-urlencoded"}
+    status, refused = await api.post(said.approval_id, b'{"decision": "yes"}', headers=form)
+    assert (status, refused["error"]["type"]) == (422, "invalid_request_error")
+    status, entry = await api.post(said.approval_id, b' {"decision": "approve", "note": "a+b"}', headers=form)
+    assert (status, entry["state"], entry["note"]) == (200, "approved", "a+b")
+
+
 async def test_a_button_of_the_page_decides(api: Api) -> None:
     """The page lists what waits, escaped; its form leads back to it."""
     said = await api.ask(asked("<b>", a="<script>"))
