@@ -25,6 +25,10 @@ from proxy.server.waiting import PING
 
 _TAIL_SECONDS = 1.0
 _AT_ONCE = 0.005
+_LONG = 0.016
+"""Seconds after which others may run."""
+_PORTIONS = (1 << 11, 1 << 16)
+"""How many bytes are looked at before that, at the least and at the most."""
 _BLANK_LINES = (b"\n\n", b"\r\r", b"\n\r\n")
 
 
@@ -66,6 +70,7 @@ class Pump:
         self._ended = ended
         self._goes_on = goes_on
         self._questions: dict[asyncio.Future[Any], Asked | LookUp] = {}
+        self._portion = _PORTIONS[1] // 4
         self._open = False  # what was written last is an event that no blank line ended
 
     async def run(self, reader: BodyReader, stream: StreamFilter) -> None:
@@ -92,14 +97,28 @@ class Pump:
             piece = await self._next(pieces, stream)
             if piece is None:
                 return
-            await self._perform(stream, stream.feed(piece, self._now()))
-            await self._catch_up(stream)
+            await self._feed(stream, piece)
             now_held = stream.kept_bytes
             if now_held > held:
                 share.take(now_held - held)
             else:
                 share.give(held - now_held)
             held = now_held
+
+    async def _feed(self, stream: StreamFilter, piece: bytes) -> None:
+        """Take bytes in, and let others run in between where they are many events: of those that say nothing, a read
+        may hold ten thousand."""
+        at = 0
+        while at < len(piece):
+            part, began = piece[at : at + self._portion], self._now()
+            at += len(part)
+            await self._perform(stream, stream.feed(part, began))
+            await self._catch_up(stream)
+            if (spent := self._now() - began) > _LONG:
+                self._portion = max(_PORTIONS[0], self._portion // 4)
+                await asyncio.sleep(0)
+            elif spent < _LONG / 8:
+                self._portion = min(_PORTIONS[1], self._portion * 2)
 
     async def _catch_up(self, stream: StreamFilter) -> None:
         """Events that came with a question follow its answer where that comes at once; else they go on without it."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
+from proxy.core.exchange.steps import Send, Step
+from proxy.server.pumping import Pump
 from tests.e2e import responses
 from tests.e2e.chat import PATH, A, B, C, body, call, chunk, events, stream
 from tests.e2e.sidecall import Got, Sidecall
 from tests.fake_upstream import Events, FakeUpstream, Whole, framed
+from tests.server.parts import Parts
 
 TOOLS = ("search", "delete", "cap")
 
@@ -144,3 +148,61 @@ async def test_a_line_that_is_no_field_and_holds_a_call(
     got = await here.post(sent, path=PATH if api == "chat" else responses.PATH)
     assert b"delete" not in got.data
     assert b"upstream_error" in got.data
+
+
+class Slow:
+    """A filter that takes a second for 100 KB, as one does of events that say nothing."""
+
+    waiting = over = broken_off = False
+    kept_bytes = 0
+
+    def __init__(self, there: Parts) -> None:
+        self._there = there
+        self.portions: list[int] = []
+
+    def feed(self, data: bytes, now: float) -> list[Step]:
+        self._there.clock.now += len(data) / 1e5
+        self.portions.append(len(data))
+        return [Send(data)]
+
+    def finish(self, now: float) -> list[Step]:
+        return []
+
+    def abandon(self) -> list[Any]:
+        return []
+
+
+class Pieces:
+    """What an upstream sends, and what reaches the client."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = pieces
+        self.out = b""
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+
+    async def write(self, data: bytes) -> None:
+        self.out += data
+
+
+async def test_many_events_in_one_read_let_others_run() -> None:
+    """The loop turns after each portion, and portions that take long become smaller."""
+    there = Parts()
+    slow, both, turns = Slow(there), Pieces(bytes(100_000), bytes(30_000)), 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    beside = asyncio.ensure_future(other())
+    none: Any = None
+    pump = Pump(there.services, cast(Any, both), none, ended=none, goes_on=lambda: False)
+    await pump.run(cast(Any, both), cast(Any, slow))
+    beside.cancel()
+    assert both.out == bytes(130_000)
+    assert max(slow.portions[3:]) == 2048
+    assert turns >= len(slow.portions) - 2, "after the last portion of each piece the next one is read"
