@@ -43,22 +43,30 @@ def find_named(name: str) -> Finder:
 
 
 _WORD = frozenset(byte for byte in range(256) if byte >= 0x80 or byte == 0x5F or bytes((byte,)).isalnum())
-"""Bytes of letters, digits and `_`; one beyond ASCII is part of a letter."""
+"""Bytes of letters, digits and `_`; one beyond ASCII is part of a letter, save in a blank that does not break."""
+_NO_BREAK = (b"\xc2\xa0", b"\xe2\x80\xaf")
 _DIGITS = frozenset(b"0123456789")
 
 
 def _word_before(data: bytes, at: int) -> bool:
-    return at > 0 and data[at - 1] in _WORD
+    return at > 0 and data[at - 1] in _WORD and not data.endswith(_NO_BREAK, 0, at)
 
 
 def _word_behind(data: bytes, at: int) -> bool:
-    return at < len(data) and data[at] in _WORD
+    return at < len(data) and data[at] in _WORD and not data.startswith(_NO_BREAK, at)
 
 
 def _whole(data: bytes, span: Span) -> Iterator[Span]:
     """The candidate, where it is no part of a longer word."""
     if not (_word_before(data, span[0]) or _word_behind(data, span[1])):
         yield span
+
+
+def _mails(data: bytes, span: Span) -> Iterator[Span]:
+    """An address, where it is none of the accounts that repositories are copied from (`git@host:owner/name`)."""
+    if data.startswith(b"git@", span[0]) and data[span[1] : span[1] + 1] == b":":
+        return
+    yield from _whole(data, span)
 
 
 # ---------------------------------------------------------------- numbers of cards
@@ -115,9 +123,12 @@ _LENGTHS = (
 )
 _IBAN_LENGTHS = {entry[:2].encode(): int(entry[2:]) for entry in _LENGTHS.split()}
 
-
+_BYTES_OF_GAP = rb"[ -]|\xC2\xA0|\xE2\x80[\x87\x89-\x91\xAF]"
+"""What `_GAP` is, in UTF-8."""
+_NO_LETTERS = re.compile(rb"[^A-Za-z0-9]+")
 _IN_GROUPS = {
-    length: re.compile(rb"[A-Za-z0-9](?:[ -]?[A-Za-z0-9]){%d}" % (length - 1)) for length in set(_IBAN_LENGTHS.values())
+    length: re.compile(rb"[A-Za-z0-9](?:(?:%s)?[A-Za-z0-9]){%d}" % (_BYTES_OF_GAP, length - 1))
+    for length in set(_IBAN_LENGTHS.values())
 }
 
 
@@ -127,7 +138,7 @@ def _ibans(data: bytes, span: Span) -> Iterator[Span]:
     if length is None or _word_before(data, span[0]):
         return
     found = _IN_GROUPS[length].match(data, span[0])
-    if found and not _word_behind(data, found.end()) and _has_iban_sum(found[0].translate(None, b" -")):
+    if found and not _word_behind(data, found.end()) and _has_iban_sum(_NO_LETTERS.sub(b"", found[0])):
         yield found.span()
 
 
@@ -139,6 +150,7 @@ def _has_iban_sum(taken: bytes) -> bool:
 # ---------------------------------------------------------------- addresses of machines
 
 _PART = re.compile(rb"[^:]+")
+_VERSION = re.compile(rb"(?i)\bv(?:er(?:sion)?)?[ .:=]+\Z")
 
 
 def _addresses(data: bytes, span: Span) -> Iterator[Span]:
@@ -154,7 +166,7 @@ def _addresses(data: bytes, span: Span) -> Iterator[Span]:
         yield start, start + len(whole)
         return
     for part in _PART.finditer(run):
-        if _is_ipv4(part[0]):
+        if _is_ipv4(part[0]) and not (part.start() == 0 and _VERSION.search(data[max(0, start - 12) : start])):
             yield start + part.start(), start + part.end()
 
 
@@ -163,7 +175,7 @@ def _is_ipv6(text: bytes) -> bool:
         ipaddress.IPv6Address(text.decode())
     except ValueError:
         return False
-    return text != b"::"
+    return any(byte in _DIGITS for byte in text)  # a::b is a name in a program
 
 
 def _is_ipv4(text: bytes) -> bool:
@@ -218,16 +230,19 @@ def _blocks(data: bytes, span: Span) -> Iterator[Span]:
     yield span
 
 
+_GAP = r"(?:[ -]|\x{A0}|[\x{2007}\x{2009}-\x{2011}\x{202F}])"  # a blank or hyphen, one that does not break too
 _PEM = "[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----"
 _DOMAIN = r"(?:[\pL\pN](?:[\pL\pN-]*[\pL\pN])?\.)+\pL{2,}"
 _NATIONAL = (
-    r"\(?[2-9][0-9]{2}(?:\) ?|[-. ])[0-9]{3}[-. ][0-9]{4}"  # North America: 555-123-4567
-    r"|\(?0[1-9][0-9]{1,4}(?:\) ?|[-/ ])[0-9]{2,4}(?:[- ]?[0-9]{2,4}){1,3}"  # with a zero before the area
+    rf"(?:1(?:{_GAP}|\.))?\(?[2-9][0-9]{{2}}(?:\){_GAP}?|{_GAP}|\.)[0-9]{{3}}(?:{_GAP}|\.)[0-9]{{4}}"  # 555-123-4567
+    rf"|\(?0[1-9][0-9]{{1,4}}(?:\){_GAP}?|/|{_GAP})[0-9]{{2,4}}(?:{_GAP}?[0-9]{{2,4}}){{1,3}}"  # a zero before the area
+    rf"|0[1-9](?:{_GAP}[0-9]{{2}}){{4}}|0[1-9](?:\.[0-9]{{2}}){{4}}"  # in pairs, as in France: 06 12 34 56 78
+    rf"|00[1-9][0-9]{{0,2}}(?:(?:/|{_GAP})\(?[0-9]+\)?)+"  # 0049 171 1234567
 )
 _CHECKED: dict[str, tuple[str, Judge]] = {
-    "email": (rf"[\pL\pN_][\pL\pN._%+'-]*@{_DOMAIN}", _whole),
-    "phone": (rf"\+[0-9](?:[ .\-/]?\(?[0-9]\)?)+|{_NATIONAL}", _phones),
-    "creditCard": (r"[0-9]{3,}(?:[ -][0-9]{3,})*", _cards),
+    "email": (rf"[\pL\pN_][\pL\pN._%+'-]*@{_DOMAIN}", _mails),
+    "phone": (rf"\+[0-9](?:(?:[./]|{_GAP})?\(?[0-9]\)?)+|{_NATIONAL}", _phones),
+    "creditCard": (rf"[0-9]{{3,}}(?:{_GAP}[0-9]{{3,}})*", _cards),
     "iban": (r"[A-Za-z]{2}[0-9]{2}", _ibans),
     "ipAddress": (r"[0-9A-Fa-f]*[:.][0-9A-Fa-f:.]+", _addresses),
     "jwt": (r"eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)?", _tokens),

@@ -19,6 +19,7 @@ FOUND = {
         ("<bob@example.com>;eve@example.org.", "<X>;X."),
         ("mailto:o'neil@example.org?subject=1", "mailto:X?subject=1"),
         ("jürgen@müller.de", "X"),
+        ("git@example.com, kim@example.com:x", "X, X:x"),
     ],
     "phone": [
         ("+49 30 1234567, or later", "X, or later"),
@@ -27,6 +28,11 @@ FOUND = {
         ("(555) 123-4567 and 555-123-4567", "X and X"),
         ("030 1234567, 0171/1234567, 020 7946 0958", "X, X, X"),
         ("+49 (0)30 12345-67", "X"),
+        ("06 12 34 56 78 or 06.12.34.56.78", "X or X"),
+        ("0049 171 1234567, 0033 6 12 34 56 78", "X, X"),
+        ("1-800-555-0199, 1 (212) 555-0100", "X, X"),
+        ("+49\u00a0171\u00a01234567 and 030\u20111234567", "X and X"),
+        ("at\u00a0555-123-4567\u00a0now", "at\u00a0X\u00a0now"),
     ],
     "creditCard": [
         ("paid with 4111111111111111, ok", "paid with X, ok"),
@@ -35,6 +41,7 @@ FOUND = {
         ("5500-0000-0000-0004;378282246310005", "X;X"),
         ("3782 822463 10005 and 30569309025904", "X and X"),
         ('{"card":4111111111111111}', '{"card":X}'),
+        ("4111\u00a01111\u00a01111\u00a01111 4111\u20111111\u20111111\u20111111", "X X"),
     ],
     "iban": [
         ("DE89 3704 0044 0532 0130 00 USD", "X USD"),
@@ -42,6 +49,8 @@ FOUND = {
         ("GB82WEST12345698765432 NO9386011117947", "X X"),
         ("gb82-west-1234-5698-7654-32", "X"),
         ("FR1420041010050500013M02606", "X"),
+        ("DE89\u00a03704\u00a00044\u00a00532\u00a00130\u00a000 USD", "X USD"),
+        ("GB82\u2011WEST\u20111234\u20115698\u20117654\u201132", "X"),
     ],
     "ipAddress": [
         ("at 10.0.0.1.", "at X."),
@@ -51,6 +60,7 @@ FOUND = {
         ("fe80::", "X"),
         ("hosts: 192.168.1.1,192.168.1.2", "hosts: X,X"),
         ("from fe80::1: no answer", "from X: no answer"),
+        ("the server 10.0.0.1", "the server X"),
     ],
     "jwt": [
         (f"Bearer {TOKEN} x", "Bearer X x"),
@@ -71,10 +81,20 @@ FOUND = {
     ],
 }
 MISSED = {
-    "email": ["user@host", "v1@2.0", "a@b.c", "@example.com", "bob@.com", "bob at example.com", "a@b.com_x"],
+    "email": [
+        "user@host",
+        "v1@2.0",
+        "a@b.c",
+        "@example.com",
+        "bob@.com",
+        "bob at example.com",
+        "a@b.com_x",
+        "git@github.com:org/repo.git",
+    ],
     "phone": [
         *("2024-01-15", "10.0.0.1", "12345678901", "order 0815 4711", "+1234", "+12345678901234567", "1,234,567"),
         *("555-123-45678", "x555-123-4567", "12.555-123-4567", "version 555.123.45678", "ISO 9001:2015"),
+        *("06 12 34 56 7", "00 12 34", "0049", "01.02.2024", "2-800-555-01990"),
         *("+49 30 1234567x", "555-123-4567-89"),
     ],
     "creditCard": [
@@ -91,6 +111,7 @@ MISSED = {
     "ipAddress": [
         *("256.1.1.1", "1.2.3.4.5", "v1.2.3.4", "1.2.3", "12:30:45", "std::vector", "00:1a:2b:3c:4d:5e", "::", "x::"),
         *("1.2.3.4x", "a.b.c.d", "1..2.3", "0001.2.3.4"),
+        *("version 1.2.3.4", "Ver. 10.0.0.1", "v: 1.2.3.4", "a::b", "std::abc"),
     ],
     "jwt": [
         "eyJub3QiOiJhIn0.eyJzdWIiOiIxIn0.sig",  # its head names no algorithm
