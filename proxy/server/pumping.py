@@ -108,17 +108,20 @@ class Pump:
     async def _feed(self, stream: StreamFilter, piece: bytes) -> None:
         """Take bytes in, and let others run in between where they are many events: of those that say nothing, a read
         may hold ten thousand."""
-        at = 0
+        at, rested = 0, self._now()
         while at < len(piece):
             part, began = piece[at : at + self._portion], self._now()
             at += len(part)
             await self._perform(stream, stream.feed(part, began))
             await self._catch_up(stream)
-            if (spent := self._now() - began) > _LONG:
+            now = self._now()
+            if now - began > _LONG:
                 self._portion = max(_PORTIONS[0], self._portion // 4)
-                await asyncio.sleep(0)
-            elif spent < _LONG / 8:
+            elif now - began < _LONG / 8:
                 self._portion = min(_PORTIONS[1], self._portion * 2)
+            if now - rested > _LONG:
+                await asyncio.sleep(0)
+                rested = self._now()
 
     async def _catch_up(self, stream: StreamFilter) -> None:
         """Events that came with a question follow its answer where that comes at once; else they go on without it."""

@@ -46,10 +46,11 @@ _FIELDS = (b"data:", b"event:", b"id:", b"retry:")
 def check_apart(event: Event, marks: Sequence[bytes] = _NAMES) -> None:
     """Look at what of an event is no field of it, as all is of what is no stream of events. Raises UpstreamError where
     a client that reads line by line could find a call in it."""
-    if not any(mark in event.raw for mark in marks):
+    raw = event.raw
+    if (b"_call" not in raw and b"mcp_" not in raw) or not any(mark in raw for mark in marks):
         return
     known = () if event.data is None else _FIELDS
-    said = b"\n".join(line for line in event.raw.splitlines() if not line.startswith((b":", *known)))
+    said = b"\n".join(line for line in raw.splitlines() if not line.startswith((b":", *known)))
     if any(mark in said for mark in marks):
         raise _unreadable()
 
