@@ -279,7 +279,8 @@ def _is_redis(url: str) -> bool:
 def _state_url(url: str | Secret, info: ValidationInfo) -> str | Secret:
     folder = folder_of(info.context)
     if isinstance(url, Secret):
-        located_state(url.read(), folder)
+        if url.is_here:
+            located_state(url.read(), folder)
         return url
     return located_state(url, folder)
 
@@ -338,7 +339,10 @@ class Audit(Settings):
 
 
 def _webhook_url(url: str | Secret) -> str | Secret:
-    _url(url.read() if isinstance(url, Secret) else url)
+    if not isinstance(url, Secret):
+        _url(url)
+    elif url.is_here:
+        _url(url.read())
     return url
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,8 @@ from proxy.core.jsontext import Path as JsonPath
 from proxy.core.jsontext import render
 from proxy.core.policy.problems import suggestion
 from proxy.errors import ConfigError, Problem
-from proxy.settings import Surroundings
-from proxy.yamlfile import Document, Place, read_documents
+from proxy.settings import Secret, Surroundings
+from proxy.yamlfile import Document, Place, read_documents, read_text
 
 KIND = "Config"
 PREFIX = "SIDECALL_"
@@ -81,10 +81,25 @@ def load_config(path: Path | str | None, *, environ: Mapping[str, str], flags: O
     return config
 
 
+def read_remote(text: str, name: str) -> Config:
+    """A configuration that another machine will run: nothing is looked for on this one. Raises ConfigError; `name` is
+    what its problems are told of."""
+    document = _one(read_text(text, name), name)
+    assert isinstance(document.value, dict)
+    problems = [document.problem((), message) for message in _heading(document.value)]
+    config, found = _validated(document.value, Surroundings(Path(), {}, are_its_own=False), _Places(document, []))
+    if config is None or found or problems:
+        raise ConfigError([*problems, *found])
+    return config
+
+
 def _read(path: Path) -> Document:
-    documents = read_documents(path)
+    return _one(read_documents(path), str(path))
+
+
+def _one(documents: Sequence[Document], file: str) -> Document:
     if not documents:
-        raise ConfigError([Problem(str(path), 1, 1, f"the file is empty; expected a document of kind {KIND}")])
+        raise ConfigError([Problem(file, 1, 1, f"the file is empty; expected a document of kind {KIND}")])
     if len(documents) > 1:
         raise ConfigError([documents[1].problem((), "expected one document in the configuration file")])
     if not isinstance(documents[0].value, dict):
@@ -209,7 +224,8 @@ def _contradictions(config: Config) -> Iterator[tuple[JsonPath, str]]:
     yield from _twice("clients", (client.name for client in config.clients))
     yield from _twice("tools", (tool.name for tool in config.tools))
     yield from _twice("tools", (tool.mcp.name if tool.mcp is not None else None for tool in config.tools), "mcp")
-    if not config.state.address().startswith("rediss"):
+    address = config.state.url
+    if (not isinstance(address, Secret) or address.is_here) and not config.state.address().startswith("rediss"):
         for key, files in (("caFile", config.state.ca_file), ("clientCert", config.state.client_cert)):
             if files is not None:
                 yield ("state", key), "has no effect without TLS; expected a rediss:// address as state.url"

@@ -47,10 +47,12 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a configuration is read in: the folder that relative paths count from, and the environment."""
+    """What a configuration is read in: the folder that relative paths count from, and the environment. Where it is for
+    another machine, none of its secrets is looked for here (`are_its_own`)."""
 
     folder: Path = field(default_factory=Path)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    are_its_own: bool = True
 
 
 def expected(message: str) -> PydanticCustomError:
@@ -164,6 +166,7 @@ class Secret(Settings):
 
     _environ: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _seen: tuple[tuple[int, int, int], str] | None = PrivateAttr(default=None)
+    _is_here: bool = PrivateAttr(default=True)
 
     @model_validator(mode="before")
     @classmethod
@@ -176,8 +179,15 @@ class Secret(Settings):
         """Read it once, so that one that is missing is told at the start."""
         if (self.env is None) == (self.file is None):
             raise expected("expected either {env: NAME} or {file: PATH}")
-        self._environ = _surroundings(context).environ
-        self.read()
+        surroundings = _surroundings(context)
+        self._environ, self._is_here = surroundings.environ, surroundings.are_its_own
+        if self._is_here:
+            self.read()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it can be read; a configuration for another machine names secrets of that one."""
+        return self._is_here
 
     def read(self) -> str:
         """The secret as it is now. A file that has gone or become empty since keeps its last value."""

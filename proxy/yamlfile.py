@@ -68,8 +68,12 @@ class Document:
 
 def read_documents(path: FilePath | str) -> list[Document]:
     """The documents of a file; empty ones are left out. Raises ConfigError with all problems that can be told."""
-    file = str(path)
-    text = _as_yaml(_read_text(file))
+    return read_text(_read_text(str(path)), str(path))
+
+
+def read_text(text: str, file: str) -> list[Document]:
+    """The same of text that is no file; `file` is what its problems are told of."""
+    text = _as_yaml(text)
     try:
         _check_events(text, file)
         return list(_documents(text, file))

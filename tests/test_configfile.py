@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config import Config
-from proxy.configfile import Overrides, load_config, parse_address
+from proxy.configfile import Overrides, load_config, parse_address, read_remote
 from proxy.errors import ConfigError
 
 HEAD = "apiVersion: sidecall.io/v1\nkind: Config\n"
@@ -248,3 +248,16 @@ def test_an_address_of_the_environment_is_judged_with_the_file(file: Path) -> No
     """The override is what is told."""
     told = complaints(file, "upstream: {apiKey: {env: K}}\n", {"K": "v", "SIDECALL_LISTEN": "0.0.0.0:1"})
     assert [line.partition(" ")[0] for line in told] == ["SIDECALL_LISTEN:"]
+
+
+def test_a_configuration_for_another_machine_is_judged_without_its_secrets() -> None:
+    """They are there, not here; everything else is judged as ever."""
+    head = "apiVersion: sidecall.io/v1\nkind: Config\n"
+    config = read_remote(f"{head}upstream: {{apiKey: {{env: NOT_SET_HERE}}}}\n", "theirs")
+    assert config.upstream.api_key is not None
+    assert not config.upstream.api_key.is_here
+    with pytest.raises(ConfigError, match="theirs:3:14: expected either"):
+        read_remote(f"{head}state: {{url: {{}}}}\n", "theirs")
+    twice = "clients: [{name: a, key: {env: A}}, {name: a, key: {env: B}}]\n"
+    with pytest.raises(ConfigError, match=r"theirs:3:\d+: the name 'a' is here twice"):
+        read_remote(head + twice, "theirs")

@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "proxy.yamlfile",
     ),
     "proxy.authoring": (*CONFIGURATION, "proxy.authoring", "proxy.core", "proxy.yamlfile"),
-    "proxy.injector": ("proxy.injector", "proxy.server.logs", "proxy.yamlfile"),
+    "proxy.injector": ("proxy.config", "proxy.configfile", "proxy.injector", "proxy.server.logs", "proxy.yamlfile"),
     "proxy.commands": (
         *CONFIGURATION,
         "proxy.authoring",

@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from proxy.core.jsontext import Object
+from proxy.injector.ownconfig import check_config
 from proxy.injector.pods import (
     CONFIG,
     INJECTED,
     Wishes,
+    check_containers,
+    check_names,
     has_sidecar,
     items,
     mapping,
@@ -52,12 +55,18 @@ class Patch:
 
 
 def patch(pod: Object, template: Template) -> Patch:
-    """How a pod gets its sidecar. Raises AnnotationError."""
-    if has_sidecar(pod) or opts_out(pod):
+    """How a pod gets its sidecar. Raises PodRefusedError."""
+    if opts_out(pod):
         return Patch()
+    if has_sidecar(pod, template.container):
+        return Patch(warnings=("the proxy is in the pod already: it was left as it is",))
+    check_names(pod)
     if reason := obstacle(pod):
         return Patch(warnings=(f"no sidecar was put into the pod: {reason}",))
+    check_containers(pod, [*template.first, template.container])
     wish = wishes(pod)
+    if wish.config is not None:
+        check_config(wish.config, template.config)
     proxy, volumes = _proxy(template, wish)
     front = [*template.first, *([proxy] if template.is_native else [])]
     warnings: list[str] = []
@@ -99,7 +108,7 @@ def _is_policies(found: Object) -> bool:
 
 def _annotations(template: Template, wish: Wishes) -> dict[str, str]:
     """A pod's own configuration stays."""
-    config = {} if wish.has_config else {CONFIG: template.config}
+    config = {} if wish.config is not None else {CONFIG: template.config}
     return {**template.annotations, **config, INJECTED: "true"}
 
 

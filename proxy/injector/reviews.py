@@ -1,7 +1,7 @@
 """Answering an AdmissionReview (admission.k8s.io/v1): bytes in, bytes out.
 
-What is no review at all is a ReviewError; everything else gets an answer, and all but a wrong annotation of ours is
-allowed: the injector is no guard. Pure: no I/O.
+What is no review at all is a ReviewError; everything else gets an answer, and all but a pod that would run otherwise
+than its maker says is allowed: the injector is no guard. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 from proxy.core.jsontext import Object, parse, render
 from proxy.injector.patching import Patch, Template, patch
-from proxy.injector.pods import AnnotationError, mapping
+from proxy.injector.pods import PodRefusedError, mapping
 
 VERSION = "admission.k8s.io/v1"
 
@@ -43,7 +43,7 @@ def answer(body: bytes, template: Template) -> Answer:
         return Answer(_reply(request, Patch()), namespace, name, "left alone")
     try:
         made = patch(pod, template)
-    except AnnotationError as error:
+    except PodRefusedError as error:
         return Answer(_refusal(request, str(error)), namespace, name, "refused", (str(error),))
     outcome = "injected" if made.operations else "left alone"
     return Answer(_reply(request, made), namespace, name, outcome, made.warnings)

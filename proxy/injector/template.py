@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from proxy.configfile import read_remote
 from proxy.errors import ConfigError, Problem
 from proxy.injector.patching import Template
 from proxy.injector.pods import items
@@ -32,6 +33,7 @@ def read_template(path: Path | str) -> Template:
     [document] = documents
     if problems := _problems(document, found):
         raise ConfigError(problems)
+    read_remote(found["config"], f"{path}: config")
     return Template(
         container=found["container"],
         config=found["config"],

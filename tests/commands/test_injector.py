@@ -13,7 +13,7 @@ import pytest
 from tests.commands.conftest import Run
 from tests.server.certificates import Authority
 
-TEMPLATE = "container: {name: sidecall}\nconfig: ''\n"
+TEMPLATE = "container: {name: sidecall}\nconfig: '{apiVersion: sidecall.io/v1, kind: Config}'\n"
 
 
 @pytest.fixture

@@ -21,13 +21,14 @@ TEMPLATE = Template(
         "name": "sidecall",
         "image": "sidecall:1",
         "restartPolicy": "Always",
+        "args": ["serve", "--config", "/etc/sidecall/config/sidecall.yaml"],
         "volumeMounts": [
             {"name": "sidecall-config", "mountPath": "/etc/sidecall/config"},
             {"name": "sidecall-policies-0", "mountPath": "/etc/sidecall/policies/maps/everywhere"},
             {"name": "sidecall-state", "mountPath": "/var/lib/sidecall"},
         ],
     },
-    config="kind: Config\n",
+    config="apiVersion: sidecall.io/v1\nkind: Config\nadmin: {host: 0.0.0.0}\n",
     volumes=(
         {"name": "sidecall-config", "downwardAPI": {"items": []}},
         {"name": "sidecall-policies-0", "configMap": {"name": "everywhere"}},

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from proxy.injector.patching import Patch, patch
+from proxy.injector.pods import PodRefusedError
 from tests.injector.recorded import INJECTED, TEMPLATE, Found, patched, pod
 
 PLAIN = replace(TEMPLATE, is_native=False)
@@ -32,7 +33,7 @@ def test_what_was_there_stays_in_its_order(name: str, template: Any) -> None:
         assert [one for one in names(found["spec"].get(key)) if one in old] == old
     for key in ("labels", "annotations"):
         assert before["metadata"].get(key, {}).items() <= found["metadata"][key].items()
-    assert patch(found, template) == Patch()
+    assert patch(found, template) == Patch(warnings=("the proxy is in the pod already: it was left as it is",))
 
 
 def test_a_native_sidecar_comes_before_all_init_containers_and_the_rule_before_it() -> None:
@@ -81,12 +82,53 @@ def test_the_configuration_comes_as_an_annotation_unless_the_pod_has_its_own() -
     """Nothing has to be in the pod's namespace before it."""
     assert after()["metadata"]["annotations"] == {
         "prometheus.io/scrape": "true",
-        "sidecall.io/config": "kind: Config\n",
+        "sidecall.io/config": TEMPLATE.config,
         "sidecall.io/injected": "true",
     }
     found = pod()
-    found["metadata"]["annotations"] = {"sidecall.io/config": "own"}
-    assert patched(found, patch(found, TEMPLATE))["metadata"]["annotations"]["sidecall.io/config"] == "own"
+    own = f"{TEMPLATE.config}defaultAction: block\n"
+    found["metadata"]["annotations"] = {"sidecall.io/config": own}
+    assert patched(found, patch(found, TEMPLATE))["metadata"]["annotations"]["sidecall.io/config"] == own
+
+
+def test_a_configuration_of_the_pod_that_is_none_is_refused() -> None:
+    """The proxy would not start by it, or not where the application looks for it."""
+    found = pod()
+    found["metadata"]["annotations"] = {"sidecall.io/config": "a: ["}
+    with pytest.raises(PodRefusedError, match=r"^sidecall\.io/config:2:1: "):
+        patch(found, TEMPLATE)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [{"annotations": {"sidecall.io/injected": "true"}}, {"labels": {"sidecall.io/sidecar": "true"}}],
+    ids=["annotation", "label"],
+)
+def test_a_pod_that_only_claims_to_have_it_gets_it(claim: Found) -> None:
+    """As one has that was copied from another."""
+    found = pod()
+    found["metadata"] |= claim
+    assert names(patched(found, patch(found, TEMPLATE))["spec"]["initContainers"]) == ["sidecall"]
+
+
+@pytest.mark.parametrize("key", ["containers", "initContainers"])
+@pytest.mark.parametrize("name", ["sidecall", "sidecall-enforce"])
+def test_a_container_of_another_that_has_the_proxys_name_is_refused(key: str, name: str) -> None:
+    """It would keep the proxy out in silence."""
+    found = pod()
+    found["spec"].setdefault(key, []).append({"name": name, "image": "registry.example.com/other:1"})
+    with pytest.raises(PodRefusedError, match=f"a container '{name}' of its own"):
+        patch(found, ENFORCED)
+
+
+def test_a_misspelled_annotation_is_refused() -> None:
+    """Nobody runs under other policies than were meant."""
+    found = pod()
+    found["metadata"]["annotations"] = {"sidecall.io/policy": "own"}
+    with pytest.raises(PodRefusedError, match=r"sidecall\.io/policy is no annotation of Sidecall; expected one of"):
+        patch(found, TEMPLATE)
+    found["metadata"]["labels"] = {"sidecall.io/inject": "false"}
+    assert patch(found, TEMPLATE) == Patch()
 
 
 def test_policies_of_the_pod_take_the_place_of_the_templates() -> None:

@@ -42,6 +42,7 @@ def test_a_pod_gets_its_sidecar_and_a_second_review_of_it_nothing(name: str) -> 
     second = answer(json.dumps(again).encode(), TEMPLATE)
     assert "patch" not in response(second.body)
     assert second.outcome == "left alone"
+    assert response(second.body)["warnings"] == ["sidecall: the proxy is in the pod already: it was left as it is"]
 
 
 @pytest.mark.parametrize("name", sorted(ALONE | WARNED))
