@@ -18,7 +18,7 @@ BEGIN, END = "<!-- values: begin -->\n", "<!-- values: end -->\n"
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value by the path of its keys; `comment` is what stands above it, empty where nothing does."""
+    """A value by the path of its keys; `comment` is what stands directly above it, empty where nothing does."""
 
     path: tuple[str, ...]
     comment: str
@@ -32,7 +32,8 @@ def values(text: str) -> Iterator[Value]:
     path: list[tuple[int, str]] = []
     for line in text.splitlines():
         found = re.match(r"( *)(#|[A-Za-z]\w*:)(.*)", line)
-        if found is None:
+        if found is None:  # what stands above a blank line is for the reader of the file
+            comment = [] if not line.strip() else comment
             continue
         indent, word = len(found[1]), found[2]
         if word == "#":
@@ -85,14 +86,24 @@ def readme(old: str, text: str) -> str:
 
 
 def schema(old: str, text: str) -> str:
-    """The schema with the comments as its descriptions."""
+    """The schema with the comments as its descriptions, and the mappings of the defaults as what must be there: `null`
+    takes a default away, and templates read below it."""
     whole: dict[str, Any] = json.loads(old)
     for value in documented(text):
         at = whole
         for key in value.path:
             at = at["properties"][key]
         at["description"] = value.comment
+    _require(whole, yaml.safe_load(text))
     return json.dumps(whole, indent=2, ensure_ascii=False) + "\n"
+
+
+def _require(keys: dict[str, Any], defaults: dict[str, Any]) -> None:
+    mappings = [key for key, value in defaults.items() if "properties" in keys["properties"].get(key, {})]
+    if mappings:
+        keys["required"] = mappings
+    for key in mappings:
+        _require(keys["properties"][key], defaults[key])
 
 
 def main() -> None:

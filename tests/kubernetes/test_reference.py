@@ -54,6 +54,12 @@ def test_a_comment_of_several_lines_belongs_to_the_key_below() -> None:
     assert documented(text) == [Value(("a", "b"), "One two.", "1"), Value(("a", "c"), "Three.", '{"d": ["x"]}')]
 
 
+def test_a_comment_above_a_blank_line_belongs_to_no_key() -> None:
+    """An example is no description of what comes behind it."""
+    text = "a:\n  # An example:\n  #   b: 2\n\n  # One.\n  b: 1\n"
+    assert documented(text) == [Value(("a", "b"), "One.", "1")]
+
+
 def test_the_chart_installs_this_release() -> None:
     """The version of the program is that of the package."""
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())

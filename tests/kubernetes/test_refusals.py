@@ -13,6 +13,11 @@ POLICY = "{apiVersion: sidecall.io/v1, kind: ToolPolicy, metadata: {}, spec: {}}
 WRONG = {
     "gateway: {replicas: 2}": "more than one replica needs state that they share",
     "gateway: {autoscaling: {enabled: true}}": "more than one replica needs state that they share",
+    "listen: {port: 15490}": "listen.port and listen.adminPort are the same",
+    "gateway: {autoscaling: {enabled: true, minReplicas: 9, maxReplicas: 3}}": "minReplicas is more than maxReplicas",
+    "clients: [{name: a, existingSecret: b}, {name: a, existingSecret: c}]": "the name a is there twice",
+    "gateway: null": "gateway",
+    "state: {redis: null}": "redis",
     "state: {redis: {url: 'redis://a', existingSecret: b}}": "both set",
     "state: {redis: {url: 'redis://:secret@a:6379'}}": "holds credentials",
     "state: {redis: {url: 'http://a'}}": "url",

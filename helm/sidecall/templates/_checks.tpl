@@ -2,7 +2,22 @@
 
 {{- define "sidecall.checks" -}}
 {{- $values := .Values -}}
+{{- if eq (int $values.listen.port) (int $values.listen.adminPort) -}}
+{{- fail "listen.port and listen.adminPort are the same: give each its own" -}}
+{{- end -}}
+{{- $names := dict -}}
+{{- range $values.clients -}}
+{{- if hasKey $names .name -}}
+{{- fail (printf "clients: the name %s is there twice: give each its own" .name) -}}
+{{- end -}}
+{{- $_ := set $names .name true -}}
+{{- end -}}
 {{- $gateway := eq $values.mode "gateway" -}}
+{{- with $values.gateway.autoscaling -}}
+{{- if and $gateway .enabled (gt (int .minReplicas) (int .maxReplicas)) -}}
+{{- fail "gateway.autoscaling.minReplicas is more than maxReplicas: make it that at most" -}}
+{{- end -}}
+{{- end -}}
 {{- if and $gateway (include "sidecall.hasMany" .) (not (include "sidecall.hasRedis" .)) -}}
 {{- fail "more than one replica needs state that they share: set state.redis.url or state.redis.existingSecret" -}}
 {{- end -}}
