@@ -80,7 +80,15 @@ def read_text(text: str, file: str) -> list[Document]:
     except yaml.MarkedYAMLError as error:
         raise ConfigError([_syntax_problem(error, file, text)]) from error
     except yaml.YAMLError as error:
-        raise ConfigError([Problem(file, 1, 1, f"it cannot be read as YAML: {error}".partition("\n")[0])]) from error
+        raise ConfigError([_problem(error, file, text)]) from error
+
+
+def _problem(error: yaml.YAMLError, file: str, text: str) -> Problem:
+    if isinstance(error, yaml.reader.ReaderError):
+        before = text.encode("utf-8", "replace")[: error.position].decode("utf-8", "ignore")  # it counts bytes
+        line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
+        return Problem(file, line, column, f"a character is not read in YAML (U+{error.character:04X}): {error.reason}")
+    return Problem(file, 1, 1, f"it cannot be read as YAML: {error}".partition("\n")[0])
 
 
 # ---------------------------------------------------------------- text
@@ -144,6 +152,7 @@ _HINTS = (
     ("document start", "expected one key on each line, none of them further left than the first"),
     ("could not find expected ':'", "expected ': ' behind the key"),
     ("cannot start any token", "expected text that begins with this character to be in quotes"),
+    ("alphabetic or numeric character", "expected text that begins with * or & to be in quotes"),
     ("escape", "expected single quotes around text that has backslashes"),
 )
 """What the library finds missing, and what to write; text that it found comes last."""
@@ -157,7 +166,8 @@ def _check_events(text: str, file: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise ConfigError([_at(event.start_mark, file, "an alias is not read here; expected the value itself")])
+            told = "an alias is not read here; expected the value itself, or text that begins with * in quotes"
+            raise ConfigError([_at(event.start_mark, file, told)])
         if isinstance(event, _OPENING):
             depth += 1
             if depth > MAX_NESTING:
@@ -272,6 +282,8 @@ class _Reading:
                 raise _Refused(
                     node, f"this cannot be read as {_KINDS[node.tag.removeprefix(_TAG)]}: put it in quotes"
                 ) from None
+        if plain and isinstance(value, int | float) and ":" in node.value:
+            raise _Refused(node, "this is read as a number to the base of 60: put it in quotes to have text")
         if isinstance(value, float) and not math.isfinite(value):
             raise _Refused(node, "expected a number that JSON can hold")
         if type(value) is int and value not in _64_BITS:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from proxy.core.jsontext import Json, SpelledInt
 from proxy.errors import ConfigError
-from proxy.yamlfile import MAX_BYTES, Document, read_documents
+from proxy.yamlfile import MAX_BYTES, Document, read_documents, read_text
 
 
 @pytest.fixture
@@ -59,8 +59,8 @@ def test_a_problem_is_shown_at_the_key_the_value_or_the_nearest_place(file: Path
 
 def test_what_yaml_reads_as_something_else_than_text_arrives_as_that(file: Path) -> None:
     """YAML 1.1's surprises are no text, so that who wanted text can say so."""
-    (document,) = read(file, "[no, 1.10, 12:30:00, 010]")
-    assert document.value == [False, 1.1, 45000, 8]
+    (document,) = read(file, "[no, 1.10, 010]")
+    assert document.value == [False, 1.1, 8]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_yaml_reads_as_something_else_than_text_arrives_as_that(file: Path)
         ("a:\n  b: 1\n\tc: 1\n", "3:1", "tab"),
         ("a: [1\nb: 2", "2:2", "not YAML"),
         ("a: b: c", "1:5", "not YAML"),
-        ("a: \x07", "1:1", "YAML"),
+        ("a: \x07", "1:4", "YAML"),
         (b"a: 1\nb: \xff", "2:4", "UTF-8"),
         ("[" * 500 + "]" * 500, "1:65", "nested"),
         ("[" * 200_000, "1:", "nest"),
@@ -160,3 +160,25 @@ def test_json_means_what_it_means_to_json(
     file = tmp_path_factory.getbasetemp() / "any.json"
     (document,) = read(file, json.dumps(value, ensure_ascii=ascii_only, indent=1))
     assert document.value == value
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("tools: [*_x]\n", "f:1:9: an alias is not read here; expected the value itself, or text that begins with *"),
+        ("tools: *\n", "character; expected text that begins with * or & to be in quotes"),
+        ("in: [a, 12:30:45]\n", "f:1:9: this is read as a number to the base of 60: put it in quotes"),
+        ("at: 1:30.5\n", "f:1:5: this is read as a number to the base of 60"),
+        ("ä: ö\nb: ü\x01\n", "f:2:5: a character is not read in YAML (U+0001): control characters"),
+    ],
+)
+def test_what_yaml_takes_for_something_else_is_told_where_it_stands(text: str, said: str) -> None:
+    """With what to write."""
+    with pytest.raises(ConfigError) as raised:
+        read_text(text, "f")
+    assert said in str(raised.value)
+
+
+def test_times_in_quotes_are_text() -> None:
+    """And a colon alone makes no number."""
+    assert read_text("a: ['12:30:45', 12:99, '1:30.5']\n", "f")[0].value == {"a": ["12:30:45", "12:99", "1:30.5"]}

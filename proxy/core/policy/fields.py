@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, JsonValue, PlainValidator, StringConstraints, WithJsonSchema
 
-from proxy.core.policy.expressions import Expression
+from proxy.core.policy.expressions import Expression, Scope
+from proxy.core.policy.failures import EvaluationError
 from proxy.core.policy.folders import Folder
 from proxy.core.policy.patterns import Glob, Pattern
 from proxy.core.policy.validating import Schema
@@ -52,6 +53,8 @@ def _rule_name(text: str) -> str:
 
 
 def _regex(source: str) -> str:
+    if not source:
+        raise ValueError("expected a pattern; an empty one is found in every text")
     Pattern.compile(source)
     return source
 
@@ -64,6 +67,18 @@ def _redaction(source: str) -> str:
 
 def _expression(source: str) -> str:
     Expression.compile(source)
+    return source
+
+
+def _condition(source: str) -> str:
+    """An expression that asks for nothing is the same for every call, so that its kind is known now."""
+    expression = Expression.compile(source)
+    if not expression.variables:
+        try:
+            expression.is_true(Scope(lambda _: None))
+        except EvaluationError as error:
+            example = "has(args.limit) && args.limit > 10"
+            raise ValueError(f"no condition for any call: {error}; expected one such as {example}") from None
     return source
 
 
@@ -132,6 +147,7 @@ GlobText = Annotated[str, AfterValidator(_glob)]
 RegexText = Annotated[str, AfterValidator(_regex)]
 Redaction = Annotated[str, AfterValidator(_redaction)]
 ExpressionText = Annotated[str, AfterValidator(_expression)]
+ConditionText = Annotated[str, AfterValidator(_condition)]
 UrlText = Annotated[str, StringConstraints(max_length=2048), AfterValidator(_url)]
 FolderText = Annotated[str, AfterValidator(_folder)]
 DottedPath = Annotated[str, AfterValidator(_steps)]

@@ -13,6 +13,7 @@ from pydantic.alias_generators import to_camel
 
 from proxy.core.policy.expressions import RESULT_VARIABLES, Expression
 from proxy.core.policy.fields import (
+    ConditionText,
     CountedBy,
     DottedPath,
     ExpressionText,
@@ -335,7 +336,7 @@ class RuleModel(Document):
     """Unique in its policy."""
     match: MatchModel = MatchModel()
     """Which calls the rule is for; all when left out."""
-    when: ExpressionText | None = None
+    when: ConditionText | None = None
     """A CEL expression; the rule is for calls for which it is true."""
     allow: Nothing | None = None
     """The call goes ahead."""

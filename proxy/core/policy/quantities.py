@@ -9,6 +9,8 @@ from pydantic import BeforeValidator, WithJsonSchema
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LONGEST = 10 * 365 * 24 * 3600.0
+"""Longer ones are mistakes, and clocks do not hold all of them."""
 _SIZE = re.compile(r"([0-9]+)(Ki|Mi|Gi)?")
 _BYTES = {None: 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}
 
@@ -18,7 +20,10 @@ def parse_duration(value: Any) -> float:
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise ValueError(f"expected a duration such as '250ms', '5s', '10m' or '24h', got {value!r:.60}")
-    return float(found[1]) * _SECONDS[found[2]]
+    seconds = float(found[1]) * _SECONDS[found[2]]
+    if seconds > _LONGEST:
+        raise ValueError(f"expected a duration of at most {spelled_duration(_LONGEST)}, got {value!r:.60}")
+    return seconds
 
 
 def spelled_duration(seconds: float) -> str:

@@ -77,6 +77,8 @@ def _tokens(source: str) -> list[_Token]:
     found, at = [], 0
     while at < len(source):
         match = _TOKEN.match(source, at)
+        if source[at] == "=" and source[at : at + 2] != "==":
+            raise ValueError(f"no CEL expression: '=' at character {at + 1} compares nothing; expected '=='")
         if match is None or match.lastgroup is None:
             raise ValueError(f"no CEL expression: '{source[at]}' at character {at + 1} is unexpected; quote text")
         if match.lastgroup != "space":

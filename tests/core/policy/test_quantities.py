@@ -39,3 +39,11 @@ def test_what_is_no_size(wrong: Any) -> None:
     """The message says what was expected."""
     with pytest.raises(ValueError, match="expected a size such as"):
         parse_size(wrong)
+
+
+def test_a_duration_that_no_clock_holds_is_refused() -> None:
+    """Ten years are enough."""
+    assert parse_duration("87600h") == 315_360_000
+    for text in ("87601h", "999999999999999h", "9" * 400 + "s"):
+        with pytest.raises(ValueError, match="expected a duration of at most 87600h, got"):
+            parse_duration(text)
