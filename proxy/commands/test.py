@@ -13,6 +13,7 @@ from proxy.commands.explain import say_explanation
 from proxy.commands.terminal import Commands, Terminal, Tone, counted
 from proxy.core.exchange.cases import Difference
 from proxy.core.jsontext import Json, render_text
+from proxy.core.policy.casemodel import KIND
 from proxy.errors import Problem
 
 _SHORT = 60
@@ -64,6 +65,8 @@ def _say(terminal: Terminal, report: Report, options: argparse.Namespace) -> Non
         _say_rules(terminal, report.coverage.unreached, "no case makes it act")
         if options.strict:
             _say_rules(terminal, report.coverage.without_near_miss, "no case nearly meets it")
+    if not report.cases:
+        terminal.say(f"there is no case in what was given: expected documents of kind {KIND}, beside the policies")
     failed = len(report.failed)
     files = len({case.place.file for case in report.cases})
     told = f"{counted(len(report.cases), 'case')} in {counted(files, 'file')}: "

@@ -54,7 +54,8 @@ def test_coverage_names_rules_and_fails_when_it_is_strict(run: Run) -> None:
 def test_no_cases_are_a_failure(run: Run) -> None:
     """A path that leads to none is most often a wrong one."""
     write(policy=POLICY)
-    assert run("test", ".") == (1, "0 cases in 0 files: 0 passed, 0 failed\n", "")
+    why = "there is no case in what was given: expected documents of kind ToolPolicyTest, beside the policies\n"
+    assert run("test", ".") == (1, f"{why}0 cases in 0 files: 0 passed, 0 failed\n", "")
 
 
 def test_what_cannot_be_read_is_told(run: Run) -> None:
