@@ -19,6 +19,7 @@ from proxy.core.policy.verdicts import DefaultAction
 from proxy.errors import ConfigError, Problem
 from proxy.policyfiles import OTHER_KINDS, compile_documents, find_files, policies_in, read_policies
 from proxy.reachability import unreachable_rules
+from proxy.spellings import odd_spellings
 from proxy.yamlfile import Document, read_documents
 
 
@@ -121,5 +122,8 @@ def _warnings(checked: _Set) -> Iterator[Problem]:
             f"the rule '{rule.name}' can never be reached: every call that it matches ends "
             f"at '{behind.policy}/{behind.name}' before",
         )
+    for document in documents:
+        for path, message in odd_spellings(document.value):
+            yield document.value_problem(path, message)
     for suspicion in suspicious_reads(values, checked.schemas):
         yield documents[suspicion.document].value_problem(suspicion.path, suspicion.message)

@@ -116,3 +116,10 @@ def test_sets_without_mistakes_are_handed_on() -> None:
     findings = found("policy.yaml", "sidecall.yaml", policy=POLICY, sidecall=CONFIG)
     assert [(len(one.documents), one.policies.policies) for one in findings.sets] == [(1, ("orders",))] * 2
     assert found("policy.yaml", policy=POLICY.replace("block:", "blok:")).sets == ()
+
+
+def test_odd_spellings_are_warnings() -> None:
+    """With their place."""
+    errors, warnings = lines(found("policy.yaml", policy=POLICY.replace("delete_*", "{delete,drop}_*")))
+    assert errors == []
+    assert [line.partition(": ")[0] for line in warnings] == ["policy.yaml:7:23"]

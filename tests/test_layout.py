@@ -23,7 +23,7 @@ FLOOR = (
 CONFIGURATION = tuple(
     f"proxy.{name}"
     for name in (
-        *("argumentreads", "checking", "config", "configfile", "policyfiles", "reachability", "settings"),
+        *("argumentreads", "checking", "config", "configfile", "policyfiles", "reachability", "settings", "spellings"),
         "toolconfig",
     )
 )
