@@ -107,14 +107,14 @@ _DECIDES = frozenset(
     | {"choices", "message", "delta", "index", "finish_reason", "item", "response", "status"}
 )
 """Members of answers that say what a call is, whose, and where it stands."""
-_SIGNS = (b"_call", b'"call_id"', b'"arguments"', b"mcp_approval")
 _ESCAPED_NAME = re.compile(rb"\\u00(?:5[fF]|[67])")
 
 
 def reads_two_ways(data: bytes) -> bool:
     """Whether an answer, or an event of one, that has the sign of a call says something of it twice, and in two ways.
     What has none is not looked through: this is as good as free for text."""
-    signed = any(sign in data for sign in _SIGNS) or (b"\\u00" in data and _ESCAPED_NAME.search(data) is not None)
+    signed = b"_call" in data or b"call_id" in data or b'"arguments"' in data or b"mcp_approval" in data
+    signed = signed or (b"\\u00" in data and _ESCAPED_NAME.search(data) is not None)
     return signed and jsontext.reads_two_ways(data, _DECIDES)
 
 
