@@ -23,7 +23,6 @@ BEGINNINGS = frozenset({"response.created", "response.queued", "response.in_prog
 _MARKS = (b'"tool_calls"', b'_call"', b"_call_", b"_call.", b'"mcp_approval_request"')
 _CALL_EVENT = re.compile(r"response\.(\w+?_call|mcp_approval_request)(?:_(\w+))?\.(\w+)")
 _TEXTS = {("function_call", "arguments"), ("custom_tool_call", "input")}
-_SIGNS = (b"_call", b"mcp_approval", b'"call_id"', b"\\u")
 _EVENT_LINE = re.compile(rb"^event:[ ]?([^\r\n]*)", re.MULTILINE)
 
 
@@ -101,8 +100,8 @@ def has_loose_text(kind: str, value: dict[str, Any]) -> bool:
 def hides_call(event: Event, value: dict[str, Any], hosted: Collection[str]) -> bool:
     """Whether a call stands in an event where the wire has no place for one."""
     data = event.data or b""
-    if not any(sign in data for sign in _SIGNS):
-        return False
+    if b"_call" not in data and b"call_id" not in data and b"mcp_approval" not in data and b"\\u" not in data:
+        return False  # as is nearly all text
     if value.get("tool_calls") or any(holds_call(value.get(place)) for place in ("choices", "message", "delta")):
         return True  # as a chat completion has it
     item, response = value.get("item"), value.get("response")

@@ -51,6 +51,12 @@ class OutputItem:
     def gone(self) -> bool:
         return self.call is not None and self.call.dropped
 
+    def is_other_than(self, call_type: str) -> bool:
+        """Whether it is no call of this type: by its own type, or since it has gone out as none."""
+        if self.type:
+            return self.type != call_type
+        return self.call is None and self.out_index is not None
+
 
 @dataclass(frozen=True, slots=True)
 class HeldEvent:
@@ -114,8 +120,7 @@ class ResponseState(CallQueue[CallSlot]):
         found = self._named(value, kind, call_type)
         if found is None:
             return HeldEvent(event, value, kind)
-        other = found.out_index is not None and found.call is None if not found.type else found.type != call_type
-        if call_type and other:
+        if call_type and found.is_other_than(call_type):
             self._refuse("Pieces of a tool call belong to an item of another type.")
             return HeldEvent(event, value, kind, Part.OTHER, found)
         if call_type and found.call is None:
